@@ -7,8 +7,9 @@ isize float_results_scratch(const chain_plan *code) {
 }
 
 usual_code usual_code_of(const chain_plan *code) {
-    usual_code u = {.usual = 1};
+    usual_code u = {.usual = 1, .known = 1};
     isize result = 0; /* the register */
+    for (isize j = 1; code && j < code->operands; j++) u.known &= code->operand[j].type <= GRID;
     for (isize k = 0; code && k < code->instructions; k++) {
         const chain_instruction *t = &code->instruction[k];
         const enum chain_known known = known_instruction(t);
@@ -16,11 +17,12 @@ usual_code usual_code_of(const chain_plan *code) {
         const int whole = other < code->operands && code->operand[other].type == FLOATS && code->operand[other].stride[1] == 1;
         if (known == ADDS && (t->a == result || t->b == result) && other > 0 && whole && !k) {
             u.operand = (int)other;
-        } else if (known > ADDS && t->a == result && !u.function) {
+        } else if (known >= RELU && t->a == result && !u.function) {
             u.function = known, u.low = (float)t->p, u.high = (float)t->q;
         } else {
             u.usual = 0;
         }
+        u.known &= known != OTHER;
         result = code->operands + k;
     }
     return u;
@@ -87,8 +89,12 @@ static void finish_any(const float_results *t, const sum_block *b, float *scratc
 #include "activations_avx512.h"
 #include "quantize_avx512.h"
 
+AVX512_INLINE __m512 relu(__m512 v) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
+}
+
 AVX512_INLINE __m512 apply(__m512 v, const usual_code *u) {
-    if (u->function == RELU) return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
+    if (u->function == RELU) return relu(v);
     if (u->function == SILU) return silu_sixteen(v);
     if (u->function == HARDSWISH) return hardswish_sixteen(v);
     const __m512 low = _mm512_set1_ps(u->low), high = _mm512_set1_ps(u->high);
@@ -139,9 +145,88 @@ AVX512_INLINE void finish_row(const vector_results *t, const int32_t *sums, cons
     _mm512_mask_storeu_epi8(q, mask, from_lane_order(small_to_bytes(steps, &t->bytes)));
 }
 
+/* Loads what belongs to a row of results. */
+AVX512_INLINE void load_row(const chain_operand *o, const void *x, isize place, isize channel, isize count, __mmask16 last, float *to) {
+    const isize at = place * o->stride[0] + channel * o->stride[1];
+    for (isize k = 0; k < count; k++) {
+        const __mmask16 mask = k == count - 1 ? last : 0xffff;
+        if (o->type == FLOATS) {
+            const float *from = (const float *)x + at;
+            _mm512_storeu_ps(to + 16 * k, o->stride[1] ? _mm512_maskz_loadu_ps(mask, from + 16 * k) : _mm512_set1_ps(*from));
+        } else {
+            const uint8_t *from = (const uint8_t *)x + at;
+            const __m128i bytes = o->stride[1] ? _mm_maskz_loadu_epi8(mask, from + 16 * k) : _mm_set1_epi8((char)*from);
+            const __m512i steps = _mm512_sub_epi32(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(o->zero));
+            _mm512_storeu_ps(to + 16 * k, _mm512_mul_ps(_mm512_cvtepi32_ps(steps), _mm512_set1_ps(o->scale)));
+        }
+    }
+}
+
+/* Computes an instruction for `count` vectors. */
+#define EACH_VECTOR(value)                                                              \
+    for (isize k = 0; k < count; k++) {                                                 \
+        const __m512 u = _mm512_loadu_ps(a + 16 * k), w = _mm512_loadu_ps(b + 16 * k);  \
+        (void)w;                                                                        \
+        _mm512_storeu_ps(to + 16 * k, value);                                           \
+    }                                                                                   \
+    break
+
+AVX512_INLINE void run_instruction(const usual_code *code, const float *a, const float *b, isize count, float *to) {
+    switch (code->function) {
+        case ADDS: EACH_VECTOR(_mm512_add_ps(u, w));
+        case SUBTRACTS: EACH_VECTOR(_mm512_sub_ps(u, w));
+        case MULTIPLIES: EACH_VECTOR(_mm512_mul_ps(u, w));
+        case RELU: EACH_VECTOR(relu(u));
+        default: EACH_VECTOR(apply(u, code));
+    }
+}
+
+/* Rows of up to 64 channels, by any code of known instructions. */
+AVX512_TARGET static void interpret_rows(const float_results *t, const vector_results *v, const sum_block *b, isize count, __mmask16 last) {
+    const chain_plan *c = t->code;
+    usual_code codes[MAX_INSTRUCTIONS];
+    float registers[MAX_OPERANDS + MAX_INSTRUCTIONS][64];
+    const float *at[MAX_OPERANDS + MAX_INSTRUCTIONS];
+    const __mmask64 mask = (__mmask64)last << 16 * (count - 1) | byte_mask(16 * (count - 1));
+    const isize result = c->operands + c->instructions - 1;
+    for (isize k = 0; k < c->instructions; k++) {
+        const chain_instruction *i = &c->instruction[k];
+        codes[k] = (usual_code){.function = known_instruction(i), .low = (float)i->p, .high = (float)i->q};
+    }
+    for (isize j = 0; j <= result; j++) at[j] = registers[j];
+    for (isize j = 1; j < c->operands; j++) /* what is the same for all rows */
+        if (!c->operand[j].stride[0]) load_row(&c->operand[j], t->operand[j], 0, b->channel, count, last, registers[j]);
+    for (isize r = 0; r < b->rows; r++) {
+        const isize place = b->place + r, first = place * t->channels + b->channel;
+        for (isize k = 0; k < count; k++)
+            _mm512_storeu_ps(registers[0] + 16 * k,
+                             result_of(v, b->sums + r * b->apart, NULL, 16 * k, k == count - 1 ? last : 0xffff));
+        for (isize j = 1; j < c->operands; j++) {
+            const chain_operand *o = &c->operand[j];
+            if (!o->stride[0]) continue;
+            if (o->type == FLOATS && o->stride[1] && last == 0xffff)
+                at[j] = (const float *)t->operand[j] + place * o->stride[0] + b->channel;
+            else
+                load_row(o, t->operand[j], place, b->channel, count, last, registers[j]);
+        }
+        for (isize k = 0; k < c->instructions; k++) {
+            const chain_instruction *i = &c->instruction[k];
+            run_instruction(&codes[k], at[i->a], at[i->b], count, registers[c->operands + k]);
+        }
+        __m512 steps[4];
+        for (isize k = 0; k < 4; k++) {
+            const __m512 value = _mm512_loadu_ps(at[result] + 16 * (k < count ? k : 0));
+            if (t->y && k < count) _mm512_mask_storeu_ps(t->y + first + 16 * k, (__mmask16)(mask >> 16 * k), value);
+            steps[k] = t->q && k < count ? _mm512_add_ps(nearest_steps(value, &v->grid), v->bytes.magic) : v->bytes.magic;
+        }
+        if (t->q) _mm512_mask_storeu_epi8(t->q + first, mask, from_lane_order(small_to_bytes(steps, &v->bytes)));
+    }
+}
+
 AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block *b) {
     const usual_code code = t->usual;
     vector_results v = {.code = code, .scale = t->scale + b->channel, .bias = t->bias ? t->bias + b->channel : NULL};
+    v.bytes.magic = _mm512_setzero_ps();
     if (t->q) v.grid = make_quantize_vector(&t->grid), v.bytes = make_epilogue(t->grid.zero, 0, 255);
     const isize next = code.operand ? t->code->operand[code.operand].stride[0] : 0, at = b->place * t->channels + b->channel;
     const isize count = ceil_div(b->channels, 16);
@@ -150,6 +235,10 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
     float *y = t->y ? t->y + at : NULL;
     uint8_t *q = t->q ? t->q + at : NULL;
     const int32_t *sums = b->sums;
+    if (!code.usual) {
+        interpret_rows(t, &v, b, count, last);
+        return;
+    }
     for (isize r = 0; r < b->rows; r++, sums += b->apart) {
         if (count == 4 && last == 0xffff)
             finish_row(&v, sums, other, 4, 0xffff, y, q);
@@ -161,19 +250,27 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
     }
 }
 
-__attribute__((target("prfchw"))) void expect_floats(const void *args, const sum_block *b) {
+/* Fetches `rows` rows of up to 64 elements, `next` of them apart, of `size` bytes each. */
+AVX512_INLINE void fetch_rows(const void *x, isize rows, isize next, isize channels, isize size) {
+    const char *at = (const char *)x;
+    for (isize r = 0; r < rows; r++, at += next * size)
+        for (isize i = 0; i < channels * size; i += VECTOR_BYTES) __builtin_prefetch(at + i);
+}
+
+AVX512_TARGET void expect_floats(const void *args, const sum_block *b) {
     const float_results *t = (const float_results *)args;
-    const isize next = t->usual.operand ? t->code->operand[t->usual.operand].stride[0] : 0;
-    const float *other = next ? (const float *)t->operand[t->usual.operand] : NULL;
-    for (isize r = b->place; r < b->place + b->rows; r++)
-        for (isize c = b->channel; c < b->channel + b->channels; c += 16) {
-            if (t->y) __builtin_prefetch(t->y + r * t->channels + c, 1);
-            if (other) __builtin_prefetch(other + r * next + c);
-        }
+    const isize at = b->place * t->channels + b->channel;
+    if (t->y) fetch_rows(t->y + at, b->rows, t->channels, b->channels, sizeof *t->y);
+    for (isize j = 1; t->code && j < t->code->operands; j++) {
+        const chain_operand *o = &t->code->operand[j];
+        const isize size = o->type == FLOATS ? 4 : 1;
+        if (o->stride[0] == t->channels && o->type <= GRID)
+            fetch_rows((const char *)t->operand[j] + at * size, b->rows, t->channels, b->channels, size);
+    }
 }
 
 static int takes_vectors(const float_results *t) {
-    return current_isa() == AVX512_VNNI && t->usual.usual && (!t->q || has_usual_divisor(&t->grid));
+    return current_isa() == AVX512_VNNI && t->usual.known && (!t->q || has_usual_divisor(&t->grid));
 }
 #else
 void expect_floats(const void *args, const sum_block *b) { (void)args, (void)b; }

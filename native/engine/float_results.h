@@ -8,9 +8,10 @@
 #include "quantize.h"
 #include "sums.h"
 
-/* What kernels for single vectors compute behind the bias: a sum with another tensor, then one function. */
+/* What kernels for single vectors compute behind the bias: mostly a sum with another tensor, then one function. */
 typedef struct {
     int usual; /* whether that is all there is to compute */
+    int known; /* whether all instructions are known to them, which takes longer */
     int operand; /* which one is added; 0 for none */
     enum chain_known function;
     float low, high; /* of the clamp */

@@ -51,6 +51,8 @@ const char *const *chain_operations(isize *count) {
 enum chain_known known_instruction(const chain_instruction *t) {
     switch (t->operation) {
         case OPERATION_add: return ADDS;
+        case OPERATION_sub: return SUBTRACTS;
+        case OPERATION_mul: return MULTIPLIES;
         case OPERATION_relu: return RELU;
         case OPERATION_clamp: return CLAMP;
         case OPERATION_silu: return SILU;

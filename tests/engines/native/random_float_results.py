@@ -50,6 +50,21 @@ class Draft:
         self.inputs[name][self.rng.random(shape) < 0.05] = self.rng.choice([0.0, -0.0, 1e30, np.inf])
         return name
 
+    def alike(self, shape: Shape) -> str:
+        """Add floats that lie in memory as results do: where these are images, others that are computed before."""
+        if self.ops[0].kind != "dequantized_conv":
+            return self.input(shape)
+        name, x = f"i{len(self.inputs)}", f"r{len(self.inputs)}"
+        self.tensors[x] = Tensor(x, "uint8", (shape[0], 3, *shape[2:]), 0.05, int(self.rng.integers(0, 256)))
+        self.inputs[x] = self.rng.integers(0, 256, (shape[0], 3, *shape[2:])).astype(np.uint8)
+        ones, rank = [1] * (len(shape) - 2), len(shape) - 2
+        attrs = {"stride": ones, "padding": [0] * rank, "dilation": ones, "output_padding": [0] * rank}
+        weight = self.rng.integers(-127, 128, (shape[1], 3, *ones)).astype(np.int8)
+        arrays = {"weight": weight, "scale": np.full(shape[1], 1e-3, np.float32)}
+        self.tensors[name] = Tensor(name, "float32", shape)
+        self.ops.insert(0, Op(name, "dequantized_conv", (x,), attrs | {"groups": 1, "transposed": False}, arrays))
+        return name
+
     def op(self, kind: str, inputs: tuple[str, ...], shape: Shape, attrs: Any = None, arrays: Any = None) -> str:
         """Add an operation with a float32 result."""
         name = f"t{len(self.ops)}"
@@ -93,15 +108,31 @@ def product(d: Draft) -> tuple[str, Shape]:
     return "y", shape
 
 
+def behind(d: Draft, last: str, shape: Shape) -> str:
+    """Add a scaled and shifted tensor, or one of bytes; return the result."""
+    rng, channels = d.rng, shape[1]
+    if rng.random() < 0.5:
+        arrays = {role: rng.standard_normal(channels).astype(np.float32) for role in ("weight", "bias")}
+        other = d.op("float.scale_shift", (d.alike(shape),), shape, {}, arrays)
+    else:
+        name = f"r{len(d.inputs)}"
+        d.tensors[name] = Tensor(name, "uint8", shape, 0.05, int(rng.integers(0, 256)))
+        d.inputs[name] = rng.integers(0, 256, shape).astype(np.uint8)
+        other = d.op("dequantize", (name,), shape)
+    return d.op(str(rng.choice(["float.add", "float.sub", "float.mul"])), (last, other), shape)
+
+
 def draw(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]:
     """Return a program of one product and what follows it, and its inputs."""
     d = Draft(rng)
     last, shape = product(d)
     outputs = []
     if rng.random() < 0.5:
-        axis = shape if rng.random() < 0.7 else (1, shape[1], *[1] * (len(shape) - 2))
-        pair = last, d.input(axis)
+        axis = shape if rng.random() < 0.4 else (1, shape[1], *[1] * (len(shape) - 2))
+        pair = last, d.alike(shape) if rng.random() < 0.6 else d.input(axis)
         last = d.op("float.add", pair if rng.random() < 0.5 else pair[::-1], shape)
+    if rng.random() < 0.3:
+        last = behind(d, last, shape)
     if rng.random() < 0.5:
         kind, attrs = FUNCTIONS[rng.integers(len(FUNCTIONS))]
         last = d.op(kind, (last,), shape, attrs)
