@@ -87,12 +87,10 @@ def shaken(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize(
-    "recipe", [FLOAT, replace(recipes.accurate(), between_layers="float")], ids=["default", "gptq"]
-)
-@pytest.mark.parametrize("layer", LAYERS)
-def test_convolutions_give_the_same_bits(layer: str, recipe: Recipe) -> None:
+@pytest.mark.parametrize(("layer", "base"), [*((name, "default") for name in LAYERS), ("groups", "accurate")])
+def test_convolutions_give_the_same_bits(layer: str, base: str) -> None:
     torch.manual_seed(0)
+    recipe = replace(recipes.presets()[base](), between_layers="float")
     model, x = shaken(Block(LAYERS[layer](), 6, 8)), torch.randn(6, 3, 9, 9)
     program = assert_exact(calibrated(model, x, recipe), x, 2)
     wanted = model(x).detach()
@@ -175,3 +173,14 @@ def test_gradients_of_exact_sums_are_those_of_the_float_layer_on_the_grid() -> N
     torch.testing.assert_close(y, want)
     torch.testing.assert_close(to_q, torch.autograd.grad(want, plain, g)[0])
     torch.testing.assert_close(to_bias, g.sum((0, 2, 3)))
+
+
+def test_diagnosis_takes_layers_with_float_results() -> None:
+    torch.manual_seed(0)
+    model, x = Block(nn.Conv2d(6, 8, 1), 6, 8).eval(), torch.randn(8, 3, 9, 9)
+    sim = calibrated(model, x, FLOAT)
+    rows = {row.name: row for row in intact8.compare(model, sim, x)}
+    assert rows["layer"].weight is not None and not rows["layer"].quantized
+    scores = intact8.sensitivity(sim, x, parts=("both", "weight", "activation"))
+    assert scores["layer"].has_weight and scores["layer"].score("alone", "weight") is not None
+    assert scores["layer"].score("alone", "activation") is None
