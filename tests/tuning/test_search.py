@@ -66,6 +66,12 @@ def test_float32_between_layers_is_tried(found: TuneResult) -> None:
     assert any(trial.recipe.reconstruction == "gptq" for trial in found.trials)
 
 
+def test_programs_of_one_form_take_the_same_time(network: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = network
+    result = intact8.tune(model, x, max_drop=0, max_trials=4, seconds=0.01, engine="reference")
+    assert len(result.trials) == 4 and {trial.time for trial in result.trials} == {1.0}
+
+
 def test_nothing_that_was_tried_is_allowed_and_faster(found: TuneResult) -> None:
     allowed = [t for t in found.trials if t.drop <= WANTED]
     assert found.best.time <= 1.02 * min(t.time for t in allowed)
