@@ -222,7 +222,7 @@ def graph_cases(task: Task, batch: int) -> Iterator[Case]:
         )
         session = onnxruntime.InferenceSession(str(quantized), providers=["CPUExecutionProvider"])
         there = batched(lambda x: session.run(None, {"x": x})[0])
-        simulated = simulation(read_onnx(quantized))
+        simulated = simulation(read_onnx(quantized), batch)
         yield Case(f"{task.name}: ONNX Runtime, QDQ", (quantized, None), there, simulated, *tensors, "f")
         try:
             import nncf
@@ -238,20 +238,19 @@ def graph_cases(task: Task, batch: int) -> Iterator[Case]:
         openvino.save_model(compressed, Path(at, "quantized.xml"), compress_to_fp16=False)
         compiled = openvino.Core().compile_model(compressed, "CPU")
         there = batched(lambda x: compiled(x)[0])
-        simulated = simulation(read_ir(Path(at, "quantized.xml")))
+        simulated = simulation(read_ir(Path(at, "quantized.xml")), batch)
         yield Case(
             f"{task.name}: NNCF, OpenVINO IR", (Path(at, "quantized.xml"), None), there, simulated, *tensors, "f"
         )
 
 
-def simulation(graph: ForeignGraph) -> Callable[[Tensor], Tensor]:
-    """Return what evaluates a quantized graph in floats, rounding where it quantizes."""
+def simulation(graph: ForeignGraph, batch: int) -> Callable[[Tensor], Tensor]:
+    """Return what evaluates a quantized graph in floats, ``batch`` samples at a time, rounding where it quantizes."""
     described = describe_graph(graph)
 
     def run(x: Tensor) -> Tensor:
         with rounding(described.marks):
-            y: Tensor = described.model(x)
-        return y
+            return torch.cat([described.model(part) for part in x.split(batch)])
 
     return run
 

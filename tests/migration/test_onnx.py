@@ -107,7 +107,10 @@ def test_files_of_onnx_runtimes_quantizer(form: str, how: dict[str, Any], tmp_pa
     assert any("conv1" in name for name in names) and any("fc" in name for name in names)
 
 
-@pytest.mark.parametrize("name", ["aimet", "quark_a8w8", "quark_u8s8_aaws", "quark_xint8"])
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("quark_a8w8", "quark_u8s8_aaws", "quark_xint8")]
+
+
+@pytest.mark.parametrize("name", ["aimet", *LONG])
 def test_files_of_aimet_and_quark(name: str) -> None:
     """The files are of aimet-onnx 2.42 and amd-quark 0.13, made from one small network."""
     path = Path(__file__).parents[1] / "fixtures" / "migration" / f"{name}.onnx"

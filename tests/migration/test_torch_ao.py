@@ -38,6 +38,7 @@ def test_weights_and_ranges_are_kept(mode: str, stage: str) -> None:
     assert float(error.abs().max()) < 0.1 * float(y.abs().max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["eager ptq", "fx ptq"])
 def test_observed_tensors_are_clamped_where_converted_ones_are(mode: str) -> None:
     model = prepared(mode)

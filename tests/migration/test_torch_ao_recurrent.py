@@ -78,7 +78,7 @@ def test_dynamic_layers() -> None:
     close(there, made, x)
 
 
-@pytest.mark.parametrize("file", [False, True])
+@pytest.mark.parametrize("file", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_checkpoints_of_dynamic_layers(file: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     there, x = ao.quantize_dynamic(Cells().eval(), KINDS), torch.randn(2, 3, 5)
