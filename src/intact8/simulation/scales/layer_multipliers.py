@@ -102,8 +102,8 @@ def channel_ratios(
     # A slope times a small multiplier may be less than 1/b. Then the multiplier grows as long as the coarser weights,
     # whose rounding errors are 0.29 steps each, cost less than negative results would that became zero.
     reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
-    rows = output_first(layer.weight, layer.node).detach().flatten(1)
-    size = rows.square().mean(1).sqrt().double().cpu().numpy() / layer.base
+    rows = output_first(layer.weight, layer.node).detach()
+    size = rows.reshape(len(rows), -1).square().mean(1).sqrt().double().cpu().numpy() / layer.base
     growth = np.maximum(2, np.abs(slope) * size / ROUNDING_ERROR)
     wanted = np.where((reach > target) & (reach < growth * target), reach, target)
     a, b = ratios_above(wanted, b)
