@@ -1,7 +1,7 @@
 """Run random convolutions and linear layers with float32 results, and what follows them, on the native library, and
 compare the bits with the reference's.
 
-Usage: python tests/engines/native/random_float_results.py COUNT [SEED]
+Usage: python -m tests.engines.native.random_float_results COUNT [SEED]
 The environment variable INTACT8_ISA chooses the instruction set. Needs numpy and intact8 only.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from random_convolutions import random_conv
+from tests.engines.native.random_convolutions import random_conv
 
 from intact8.engines import get_engine
 from intact8.engines.native import _library
