@@ -49,8 +49,10 @@ def test_the_file_is_much_smaller_and_nothing_stays_float(report: demo.DemoRepor
 
 
 @pytest.mark.skipif(CC is None or "native" not in available_engines(), reason="needs a C compiler, and the library")
-def test_a_c_program_classifies_with_the_file(report: demo.DemoReport, tmp_path: Path) -> None:
-    build(tmp_path, CLASSIFY)
+def test_a_c_program_classifies_with_the_file(
+    report: demo.DemoReport, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    build(tmp_path_factory, tmp_path, CLASSIFY)
     images = digits.load(0).held_out_images[:50]
     images.tofile(tmp_path / "images.bin")
     command = [tmp_path / "classify", report.path, tmp_path / "images.bin"]

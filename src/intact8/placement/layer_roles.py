@@ -25,8 +25,8 @@ def layer_roles(graph: Graph, sizes: Mapping[str, int]) -> dict[str, set[str]]:
 
     Example:
         >>> from intact8.capture.graph import Node
-        >>> layers = {n: Node(n, "linear", params={"weight": n}) for n in "abc"}
-        >>> roles = layer_roles(Graph(layers), {"a": 10, "b": 1000, "c": 1000})
+        >>> layers = {n: Node(n, "linear", ["x"], params={"weight": n}) for n in "abc"}
+        >>> roles = layer_roles(Graph({"x": Node("x", "input"), **layers}), {"a": 10, "b": 1000, "c": 1000})
         >>> sorted(roles["a"]), sorted(roles["c"])
         (['first', 'small'], ['last'])
     """

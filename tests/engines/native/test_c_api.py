@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.conformance.networks import Network
 from tests.conformance.networks import draw as draw_network
-from tests.engines.native.c_library import CC, CLASSIFY, ROOT, build
+from tests.engines.native.c_library import CC, CLASSIFY, ROOT, build, library
 from tests.fuzz.plans import in_four_bits
 
 from intact8.engines import engine_status, get_engine
@@ -58,10 +58,10 @@ int main(int count, char **arguments) {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, quickly built, the example, and a program that runs anything."""
+    """The example, and a program that runs anything."""
     made = tmp_path_factory.mktemp("c")
     (made / "run.c").write_text(RUN_ALL)
-    build(made, CLASSIFY, made / "run.c")
+    build(tmp_path_factory, made, CLASSIFY, made / "run.c")
     return made
 
 
@@ -116,9 +116,10 @@ def test_the_library_that_ships_is_below_a_megabyte() -> None:
     assert (ROOT / "build" / "libintact8.so").stat().st_size < 1 << 20
 
 
-def test_the_library_shows_its_functions_only(folder: Path) -> None:
+def test_the_library_shows_its_functions_only(tmp_path_factory: pytest.TempPathFactory) -> None:
     if shutil.which("nm"):
-        told = subprocess.run(["nm", "-D", folder / "libintact8.so"], capture_output=True, text=True, check=True).stdout
+        made = library(tmp_path_factory) / "libintact8.so"
+        told = subprocess.run(["nm", "-D", made], capture_output=True, text=True, check=True).stdout
         shown = set(re.findall(r" T (\w+)", told)) - {"_init", "_fini"}
         header = (ROOT / "native" / "c_api" / "intact8.h").read_text()
         assert shown == set(re.findall(r"^INTACT8_API .*?(intact8_\w+)\(", header, re.MULTILINE))
