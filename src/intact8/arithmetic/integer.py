@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 Ints = Sequence[int]
 
 CHUNK = 1 << 22
-"""Elements of the largest intermediate matrix a convolution unfolds at once."""
+"""Elements of the largest intermediate matrix: what a convolution unfolds at once, or weights as floats."""
 
 
 def round_ratio(numerator: Array, b: Array | int) -> Array:
@@ -164,7 +164,7 @@ def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
         int64, (…, O).
     """
     dtype = exact_dtype(sum_bound(w, z))
-    values, block = centered(x, z, dtype, None), max(1, (1 << 22) // max(w.shape[1], 1))
+    values, block = centered(x, z, dtype, None), max(1, CHUNK // max(w.shape[1], 1))
     acc = np.empty((*x.shape[:-1], len(w)), np.int64)
     for i in range(0, len(w), block):  # a float copy of all weights would take eight times their memory
         acc[..., i : i + block] = np.matmul(values, w[i : i + block].astype(dtype).T)

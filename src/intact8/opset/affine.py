@@ -61,14 +61,19 @@ def linear_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     return (*x[0][:-1], weight[0])
 
 
-def check(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    """Demand one number per output in every array, and numerators, denominators and a residual within their ranges."""
+def check_rows(op: Op, roles: Sequence[str]) -> None:
+    """Demand sums of no more products than int64 holds, and one number per output in the arrays of these roles."""
     weight = op.arrays["weight"]
     need(weight.size // min(weight.shape[:2]) <= MOST_TERMS, f"weight of shape {weight.shape} sums too many products")
     outputs = weight.shape[1] * op.attrs["groups"] if op.attrs.get("transposed") else weight.shape[0]
-    for role in ("bias", "a", "b", "a_neg", "b_neg"):
+    for role in roles:
         if role in op.arrays:
             need(op.arrays[role].shape == (outputs,), f"{role} has shape {op.arrays[role].shape}, not ({outputs},)")
+
+
+def check(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
+    """Demand one number per output in every array, and numerators, denominators and a residual within their ranges."""
+    check_rows(op, ("bias", "a", "b", "a_neg", "b_neg"))
     need(("a_neg" in op.arrays) == ("b_neg" in op.arrays), "a_neg and b_neg come together")
     a, b = op.arrays["a"], op.arrays["b"]
     need(bool((a >= 0).all() and (a <= LARGEST_A).all()), f"a must be within 0..{LARGEST_A}")

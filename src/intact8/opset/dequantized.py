@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from intact8.arithmetic import dynamic
 
-from .affine import MOST_TERMS, accumulate, conv_shape, linear_shape, magnitudes, row_sums
+from .affine import accumulate, check_rows, conv_shape, linear_shape, magnitudes, row_sums
 from .attributes import CONV, FLOAT
 from .kind import Call, Kind, along_all_but_first, along_none
 from .op import Array, Op, Tensor
@@ -18,12 +19,7 @@ ARRAYS = {"weight": "int8", "scale": "float32"}
 
 
 def _check(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    weight = op.arrays["weight"]
-    need(weight.size // min(weight.shape[:2]) <= MOST_TERMS, f"weight of shape {weight.shape} sums too many products")
-    outputs = weight.shape[1] * op.attrs["groups"] if op.attrs.get("transposed") else weight.shape[0]
-    for role in ("scale", "bias"):
-        if role in op.arrays:
-            need(op.arrays[role].shape == (outputs,), f"{role} has shape {op.arrays[role].shape}, not ({outputs},)")
+    check_rows(op, ("scale", "bias"))
     need(bool((op.arrays["scale"] > 0).all()), "scale holds a number that is not positive")
 
 
@@ -69,21 +65,13 @@ CONVOLUTION = Kind(
     multiplies_weights=True,
 )
 
-LINEAR = Kind(
-    "dequantized_linear",
-    "the same on the last dimension; weight (O, I)",
-    (1, 1),
-    TYPES,
-    linear_shape,
-    _evaluate,
-    arrays=ARRAYS,
-    optional_arrays={"bias": FLOAT},
-    domain="dynamic",
-    check=_check,
-    proof=PROOF,
-    since=5,
+LINEAR = replace(
+    CONVOLUTION,
+    name="dequantized_linear",
+    formula="the same on the last dimension; weight (O, I)",
+    shape=linear_shape,
+    attrs={},
     works_along=along_none,
-    multiplies_weights=True,
 )
 
 KINDS = (CONVOLUTION, LINEAR)
