@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.gradients import descend
 from torch import nn
 
 import intact8
@@ -140,13 +141,7 @@ def test_training_moves_what_it_should_and_ships_the_bits_of_evaluation(scales: 
     target = torch.randn_like(model(x).detach())
     optimizer = torch.optim.Adam(sim.parameters(), lr=0.01)
     sim.train()
-    losses = []
-    for _ in range(8):
-        optimizer.zero_grad()
-        loss = (sim(x) - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
+    losses = descend(sim, x, target, optimizer)
     assert losses[-1] < losses[0]
     assert all(p.grad is not None for name, p in sim.named_parameters() if name.endswith(("weight", "bias")))
     sim.eval()

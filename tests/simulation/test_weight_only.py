@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.gradients import descend
 from torch import nn
 
 import intact8
@@ -70,13 +71,7 @@ def test_training_computes_the_integers_of_now(sentence, scales):
     target = torch.randn(6, 9, 5)
     optimizer = torch.optim.SGD(sim.parameters(), lr=0.05)
     sim.train()
-    losses = []
-    for _ in range(8):
-        optimizer.zero_grad()
-        loss = (sim(x) - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
+    losses = descend(sim, x, target, optimizer)
     assert losses[-1] < losses[0]
     assert all(p.grad is not None for name, p in sim.named_parameters() if name.endswith("weight"))
     sim.eval()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import recipes
+from intact8.diagnose.doctor import Finding
 
 TRAINED, SHOWN = 1000, 128
 """Samples to train on, and to calibrate on; the rest is representative data."""
@@ -294,3 +296,10 @@ def examined(planted: Planted, remedies: bool = False) -> intact8.DoctorReport:
     data = list(zip(planted.x.split(100), planted.y.split(100), strict=True))
     given = {"calibration": planted.calibration, "recipe": planted.recipe, "sim": planted.sim}
     return intact8.doctor(planted.model, data, remedies=remedies, seconds=0, **given)
+
+
+def first_finding(make: Callable[[], Planted]) -> Finding:
+    """What the doctor says first about a fault; warnings of the set-up are not its answer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return examined(make()).findings[0]

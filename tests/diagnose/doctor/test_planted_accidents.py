@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.planted_accidents import PLANTS
-from tests.diagnose.doctor.planted_on_digits import examined
+from tests.diagnose.doctor.planted_on_digits import first_finding
 
 QUICK = ("mlp_exploded_bias", "mlp_lost_classes", "mlp_half_precision", "mlp_two_exploded_weights", "plain_nan_image")
 
@@ -19,7 +17,5 @@ QUICK = ("mlp_exploded_bias", "mlp_lost_classes", "mlp_half_precision", "mlp_two
 )
 def test_right_first(name: str) -> None:
     make, answers = PLANTS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = examined(make()).findings[0]
+    first = first_finding(make)
     assert (first.place, first.cause) in answers

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.planted_mistakes import MISSED, PLANTS
-from tests.diagnose.doctor.planted_on_digits import examined
+from tests.diagnose.doctor.planted_on_digits import first_finding
 
 QUICK = ("recurrent_two_bits", "recurrent_exploded_weight", "plain_upside_down", "grouped_silenced")
 
@@ -20,7 +18,5 @@ QUICK = ("recurrent_two_bits", "recurrent_exploded_weight", "plain_upside_down",
 )
 def test_right_first(name: str) -> None:
     make, answers = PLANTS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        first = examined(make()).findings[0]
+    first = first_finding(make)
     assert (first.place, first.cause) in answers
