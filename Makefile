@@ -46,7 +46,7 @@ lint: $(VENV)/.test
 	$(BIN)/codespell
 
 types: $(VENV)/.test
-	MYPY_NUM_WORKERS=2 $(BIN)/mypy
+	$(BIN)/mypy
 
 browser:
 	scripts/browser.sh
