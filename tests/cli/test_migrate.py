@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import intact8
 from intact8.cli.app import app
 from intact8.program.program import Program
 
@@ -42,3 +43,20 @@ def test_a_checkpoint_becomes_a_program(tmp_path: Path, monkeypatch: pytest.Monk
     assert np.array_equal(op.arrays["weight"], weight.int_repr().numpy())
     refused = CliRunner().invoke(app, common)
     assert refused.exit_code == 2 and "nothing in this model is quantized" in refused.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_files_of_quantized_graphs_become_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = torch.randn(16, 6)
+    np.save("rows.npy", rows.numpy())
+    program = intact8.quantize(torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU()).eval(), rows)
+    program.export("there.onnx", "onnx-qdq")
+    done = CliRunner().invoke(app, ["migrate", "there.onnx", "--data", "rows.npy", "-o", "here.safetensors", "--json"])
+    assert done.exit_code == 0, done.output
+    assert not any(layer["weights_changed"] for layer in json.loads(done.stdout)["layers"])
+    here = Program.load("here.safetensors")
+    assert np.array_equal(here.run(rows.numpy()), program.run(rows.numpy()))
+    Path("broken.pt2").write_bytes(b"PK")
+    refused = CliRunner().invoke(app, ["migrate", "broken.pt2", "--data", "rows.npy"])
+    assert refused.exit_code == 2 and "exported program cannot be read" in refused.stderr

@@ -1,12 +1,13 @@
-"""Mutated files of torch.save through the reader of checkpoints: nothing is run, and time and memory are bounded.
+"""Mutated files of torch.save and torch.export.save through their readers: nothing is run, time and memory are bounded.
 
 Half of the mutations are of the file's bytes. The others are of the pickle in it: opcodes, names, numbers and stretches
-of it exchanged, doubled or left out, in an archive that is right again.
+of it exchanged, doubled or left out, or of the graph in it: values exchanged, in an archive that is right again.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import sys
 import time
 import tracemalloc
@@ -14,6 +15,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from tests.fuzz.run import Found, forked
 from intact8.errors import InputError
 from intact8.migration.checkpoint import scripted_entries
 from intact8.migration.entries import entries_of
+from intact8.migration.exported_file import damaged, read_exported
 from intact8.migration.torch_file import STORAGES, Archive, PickleError, StoredTensor, read_torch_bytes
 
 CHUNK = 500
@@ -38,6 +41,20 @@ FORBIDDEN = ("exec", "compile", "import", "open", "os.", "subprocess.", "socket.
 
 EVIL = (b"cos\nsystem\n", b"cbuiltins\neval\n", b"csubprocess\nPopen\n", b"c__torch__.os\nsystem\n", b"ctorch\nload\n")
 """Names of pickles that would do harm."""
+
+MADE_UP = (
+    "__import__('os').system('true')",
+    "torch.ops.aten.from_file.default",
+    2**62,
+    -1,
+    1.5,
+    None,
+    [],
+    {},
+    "",
+    True,
+)
+"""Values for graphs, the first of which would run where text is evaluated."""
 
 
 @cache
@@ -76,7 +93,32 @@ def sources() -> dict[str, bytes]:
         stream, steps = io.BytesIO(), (quantized.Quantize(0.1, 0, torch.quint8), quantized.Linear(3, 4))
         torch.jit.save(torch.jit.trace(torch.nn.Sequential(*steps), torch.randn(2, 3)), stream)
         out["traced"] = stream.getvalue()
+        out["exported"] = exported()
     return out
+
+
+def exported() -> bytes:
+    """A file of torch.export.save with operators of PT2E."""
+    import torch
+    import torch.ao.quantization.fx._decomposed
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(2, 4, 3)
+            self.register_buffer("table", torch.arange(3.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            grid = (0.05, 3, 0, 255, torch.uint8)
+            y = torch.ops.quantized_decomposed.quantize_per_tensor(self.conv(x).relu(), *grid)
+            y = torch.ops.quantized_decomposed.dequantize_per_tensor(y, *grid)
+            first, second = y.flatten(2).split(2, 1)
+            return first[..., :3] + second[..., :3] * self.table
+
+    stream, images = io.BytesIO(), torch.randn(5, 2, 4, 4)
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    torch.export.save(torch.export.export(Network(), (images,), dynamic_shapes=shapes), stream)
+    return stream.getvalue()
 
 
 def fuzz_checkpoints(seed: int, count: int, total: Found | None = None) -> Found:
@@ -141,6 +183,10 @@ def chunk(name: str, seed: int, count: int) -> Found:
 
 def taken_apart(data: bytes) -> None:
     """Read a file in every way, and take all numbers out of it."""
+    if b"archive_format" in data:
+        with damaged(Path("fuzzed")):
+            read_exported(data)
+        return
     if b"code/" in data:
         scripted_entries(Archive(data), "fuzzed")
         return
@@ -184,13 +230,34 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def repacked(whole: bytes, rng: np.random.Generator) -> bytes:
-    """The same archive with another pickle."""
+    """The same archive with another pickle or graph."""
     stream = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(whole)) as before, zipfile.ZipFile(stream, "w") as after:
+        graphs = [name for name in before.namelist() if name.endswith(".json")]
+        chosen = graphs[int(rng.integers(len(graphs)))] if graphs else ""
         for name in before.namelist():
             data = before.read(name)
-            after.writestr(name, crafted(data, rng) if name.endswith("data.pkl") else data)
+            data = crafted(data, rng) if name.endswith("data.pkl") else data
+            after.writestr(name, rewired(data, rng) if name == chosen else data)
     return stream.getvalue()
+
+
+def rewired(text: bytes, rng: np.random.Generator) -> bytes:
+    """A graph with some of its values exchanged with each other or with made-up ones."""
+    graph = json.loads(text)
+    places: list[tuple[Any, Any]] = []
+    todo = [graph]
+    while todo:
+        at = todo.pop()
+        pairs = list(at.items() if isinstance(at, dict) else enumerate(at))
+        places += [(at, key) for key, _ in pairs]
+        todo += [value for _, value in pairs if isinstance(value, (dict, list))]
+    for _ in range(int(rng.integers(0, 4))):
+        holder, key = places[int(rng.integers(len(places)))]
+        other = places[int(rng.integers(len(places)))]
+        made_up = MADE_UP[int(rng.integers(len(MADE_UP)))]
+        holder[key] = made_up if rng.integers(2) else json.loads(json.dumps(other[0][other[1]]))
+    return json.dumps(graph).encode()
 
 
 def crafted(pickle: bytes, rng: np.random.Generator) -> bytes:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 import importlib
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.fuzz.checkpoints import repacked
 from tests.migration.networks import Plain, network, samples
 from torch import Tensor, nn
 
 import intact8
+from intact8.migration.run import describe
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -107,3 +111,55 @@ def test_tensors_that_are_quantized_in_the_run_are_refused() -> None:
 
     with pytest.raises(intact8.InputError, match="quantized when the network runs"):
         intact8.migrate(torch.export.export(Dynamic(), (torch.randn(4, 5),)), example_inputs=torch.randn(4, 5))
+
+
+def saved(tmp_path: Path) -> Path:
+    """The file of a model in the converted form."""
+    program = torch.export.export(ByHand(), (samples_of_rows(),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    return tmp_path / "model.pt2"
+
+
+def samples_of_rows() -> Tensor:
+    return torch.randn(64, 5, generator=torch.Generator().manual_seed(1))
+
+
+def test_files_are_read_without_the_loader_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, x = saved(tmp_path), samples_of_rows()
+    there = intact8.migrate(torch.export.load(path), data=x).program
+    monkeypatch.setattr(torch.export, "load", None)
+    monkeypatch.setattr(torch, "load", None)
+    assert torch.equal(intact8.migrate(path, data=x).program.run(x), there.run(x))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"name": "linear"', '"name": "linear; import os"', "a value is called"),
+        ('"parameter_name": "bias"', '"parameter_name": "x)(os.system"', "is damaged|a tensor is called"),
+        ("torch.ops.aten.linear.default", "torch.ops.aten.from_file.default", "calls torch.ops.aten.from_file"),
+        ("torch.ops.aten.linear.default", "os.system", "calls os.system, which nothing here reads"),
+        ("torch.ops.aten.relu.default", "torch.ops.prims.abs.default", "calls torch.ops.prims"),
+    ],
+)
+def test_graphs_that_would_become_code_are_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    with zipfile.ZipFile(path) as there:
+        entries = {name: there.read(name) for name in there.namelist()}
+    with zipfile.ZipFile(path, "w") as changed:
+        for name, data in entries.items():
+            changed.writestr(name, data.replace(before.encode(), after.encode()) if name.endswith(".json") else data)
+    with pytest.raises(intact8.InputError, match=f"exported program cannot be read.*({message})"):
+        intact8.migrate(path, data=samples_of_rows())
+
+
+def test_descriptions_of_mutated_files_raise_our_errors_alone(tmp_path: Path) -> None:
+    whole, rng, read = saved(tmp_path).read_bytes(), np.random.default_rng(0), 0
+    for _ in range(40):
+        (tmp_path / "broken.pt2").write_bytes(repacked(whole, rng))
+        try:
+            describe(tmp_path / "broken.pt2")
+            read += 1
+        except intact8.IntactError:
+            pass
+    assert 5 < read < 40

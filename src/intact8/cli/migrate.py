@@ -12,9 +12,11 @@ from intact8.cli.console import report_written
 from intact8.cli.inputs import model_inputs
 from intact8.cli.models import find_model
 
+GRAPHS = "a file of a quantized graph: .pt2, .onnx or .xml"
+
 
 def migrate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP} Or an exported program (.pt2).")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP} Or {GRAPHS}.")],
     data: options.Samples,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("program.safetensors"),
     checkpoint: Annotated[
@@ -40,18 +42,18 @@ def migrate(
       intact8 migrate mynets:converted --data images/ -o net.safetensors
       intact8 migrate mynets:Net --checkpoint best_model.pth --data calibration.npy
       intact8 migrate model.pt2 --data calibration.npy
+      intact8 migrate model_qdq.onnx --data calibration.npy
     """
     import json
 
     import intact8
 
     source = options.samples(data, key, size, mean, std)
-    network: Any
-    if model.endswith(".pt2"):
-        from intact8.migration.pt2e import load_exported
+    network: Any = model
+    if Path(model).suffix in (".pt2", ".onnx", ".xml"):
+        from intact8.migration.run import describe
 
-        network = load_exported(model)
-        called = network.module()
+        called = describe(model, requantize=requantize or ()).model
     else:
         network = called = find_model(model)
     batches = list(model_inputs(called, source, bool(key), batch_size, samples or 4 * batch_size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import operator
 from collections.abc import Callable, Collection
@@ -16,10 +15,12 @@ from torch.export import ExportedProgram
 
 from intact8.errors import InputError
 from intact8.migration.description import Description
+from intact8.migration.exported_file import damaged, read_exported
 from intact8.migration.fx_graph import attribute, drop, name_of, put_behind
 from intact8.migration.grids import RANGES, ActivationGrid, WeightGrid
 from intact8.migration.layers import Weights
 from intact8.migration.observers import activation_grid, is_dynamic, is_float, observes, weight_grid
+from intact8.migration.torch_file import content_of
 
 DECOMPOSED = "quantized_decomposed."
 QUANTIZE = frozenset({"quantize_per_tensor", "quantize_per_channel"})
@@ -39,14 +40,20 @@ def is_pt2e(model: nn.Module) -> bool:
     return aten and (prepared or any(name.startswith((DECOMPOSED, "torchao.")) for name in names))
 
 
-def describe_pt2e(model: fx.GraphModule | ExportedProgram, requantize: Collection[str] = ()) -> Description:
-    """Return the description of a PT2E model, which is not changed.
+def describe_pt2e(model: fx.GraphModule | ExportedProgram | Path, requantize: Collection[str] = ()) -> Description:
+    """Return the description of a PT2E model, which is not changed, or of the file of an exported program.
 
     Raises:
-        InputError: an operator has no counterpart, or an observer has seen nothing; names it.
+        InputError: an operator has no counterpart, or an observer has seen nothing; names it. Or a file is damaged.
     """
+    if isinstance(model, Path):
+        with damaged(model):
+            return _described(fx.GraphModule(*read_exported(content_of(model))), True, requantize)
     exported = isinstance(model, ExportedProgram)
-    given = model.module() if isinstance(model, ExportedProgram) else model
+    return _described(model.module() if isinstance(model, ExportedProgram) else model, exported, requantize)
+
+
+def _described(given: nn.Module, exported: bool, requantize: Collection[str]) -> Description:
     assert isinstance(given, fx.GraphModule)
     work = fx.GraphModule(copy.deepcopy(given), copy.deepcopy(given.graph))
     stage = "prepared" if any(observes(m) for m in work.modules()) else "converted"
@@ -56,23 +63,6 @@ def describe_pt2e(model: fx.GraphModule | ExportedProgram, requantize: Collectio
         remedy = "quantize it with intact8.quantize"
         raise InputError("nothing in this exported program is quantized", remedy=remedy)
     return described
-
-
-def load_exported(path: str | Path) -> ExportedProgram:
-    """Return the exported program of a file.
-
-    Raises:
-        InputError: torch cannot read it.
-    """
-    with contextlib.suppress(ImportError):  # without it torchao defines the operators, where it is imported
-        import torch.ao.quantization.fx._decomposed
-    try:
-        return torch.export.load(str(path))
-    except Exception as error:  # torch raises what it likes for files it cannot read
-        remedy = "import the package that defines its operators (torchao) first, or export it anew"
-        raise InputError(
-            "torch cannot read this exported program", where=str(path), why=str(error).split("\n")[0], remedy=remedy
-        ) from error
 
 
 class _Reader:

@@ -33,8 +33,9 @@ def migrate(
 
     Args:
         source: a model of torch.ao, eager or FX, prepared (after training, or for training) or converted; or, with a
-            checkpoint, the float model it was made from. It is not changed. Or the path of a
-            quantized graph: ONNX (.onnx) in QDQ or QLinear form, OpenVINO IR (.xml) with FakeQuantize.
+            checkpoint, the float model it was made from. It is not changed. Or a model of PT2E, an ``ExportedProgram``
+            or its file (.pt2). Or the path of a quantized graph: ONNX (.onnx) in QDQ or QLinear form, OpenVINO IR
+            (.xml) with FakeQuantize.
         checkpoint: with the float model's code as ``source``: a state dict of the quantized model, or the path of a
             file of ``torch.save`` or TorchScript. Files are read without torch's unpickler: nothing in them is run.
         example_inputs: as for ``intact8.prepare``; taken from ``data`` when None.
@@ -60,7 +61,7 @@ def migrate(
         ...
         intact8.errors.InputError: nothing in this model is quantized or prepared for it. Remedy: quantize it with ...
     """
-    described = _described(source, checkpoint, requantize)
+    described = describe(source, checkpoint, requantize)
     if data is not None and iter_once(data):
         data = list(data)
     shown = data
@@ -86,8 +87,8 @@ def iter_once(data: Any) -> bool:
     return not isinstance(data, (Tensor, Mapping)) and hasattr(data, "__next__")
 
 
-def _described(source: Any, checkpoint: Any, requantize: Collection[str]) -> Description:
-    """Return the description by the reader that knows the source."""
+def describe(source: Any, checkpoint: Any = None, requantize: Collection[str] = ()) -> Description:
+    """Return the description by the reader that knows the source; arguments and errors as of :func:`migrate`."""
     if checkpoint is not None:
         from intact8.migration.checkpoint import describe_checkpoint
 
@@ -95,16 +96,16 @@ def _described(source: Any, checkpoint: Any, requantize: Collection[str]) -> Des
             remedy = "call migrate(float_model, checkpoint)"
             raise InputError("a checkpoint needs the code of its float model", remedy=remedy)
         return describe_checkpoint(source, checkpoint, requantize)
-    from intact8.migration.pt2e import describe_pt2e, is_pt2e, load_exported
+    from intact8.migration.pt2e import describe_pt2e, is_pt2e
 
     if isinstance(source, (str, Path)) and str(source).endswith(".pt2"):
-        source = load_exported(source)
+        return describe_pt2e(Path(source), requantize)
     if isinstance(source, ExportedProgram) or (isinstance(source, fx.GraphModule) and is_pt2e(source)):
         return describe_pt2e(source, requantize)
     if isinstance(source, nn.Module):
-        from intact8.migration.torch_ao import describe
+        from intact8.migration.torch_ao import describe_modules
 
-        return describe(source, requantize)
+        return describe_modules(source, requantize)
     if isinstance(source, (str, Path)) and Path(source).suffix == ".onnx":
         from intact8.migration.onnx_graph import read_onnx
         from intact8.migration.onnx_network import describe_graph

@@ -34,7 +34,7 @@ def stage_of(model: nn.Module) -> str:
     return stage
 
 
-def describe(model: nn.Module, requantize: Collection[str] = ()) -> Description:
+def describe_modules(model: nn.Module, requantize: Collection[str] = ()) -> Description:
     """Return the description of a model of torch.ao, which is not changed.
 
     Raises:

@@ -140,17 +140,21 @@ def read_torch_bytes(content: bytes, where: str) -> Any:
 class Archive:
     """A zip archive whose entries are stored as they are, as torch writes them.
 
+    Args:
+        content: of the file.
+        marker: the entry that is in the archive's folder.
+
     Raises:
         PickleError: it is damaged, or an entry is compressed.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, marker: str = "data.pkl") -> None:
         self.content = memoryview(content)
         self.entries = self._directory()
-        names = sorted((n for n in self.entries if n.endswith("/data.pkl")), key=len)
+        names = sorted((n for n in self.entries if n.endswith(f"/{marker}")), key=len)
         if not names:
-            raise PickleError("it is a zip archive without data.pkl")
-        self.prefix = names[0].removesuffix("data.pkl")
+            raise PickleError(f"it is a zip archive without {marker}")
+        self.prefix = names[0].removesuffix(marker)
         order = bytes(self.entry("byteorder")) if self.prefix + "byteorder" in self.entries else b"little"
         self.order: Literal["<", ">"] = ">" if order == b"big" else "<"
         self.storages: dict[str, Storage] = {}
