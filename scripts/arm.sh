@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Compiles the native engine for 64-bit Arm and runs it under emulation, by hand:
 #
-#   scripts/arm.sh FOLDER [CONVOLUTIONS [NETWORK...]]
+#   scripts/arm.sh FOLDER [PROGRAMS [NETWORK...]]
 #
-# Random convolutions (1000) and whole networks are compared with the reference's integers, on CPUs with i8mm, with dot
-# products, and with NEON alone. Needs the Debian packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user and
-# debootstrap, and a Python with torch and intact8 as $PYTHON. Emulation says nothing about speed.
+# Random convolutions (1000), as many programs of layers with float32 results, and whole networks are compared with the
+# reference, on CPUs with i8mm, with dot products, and with NEON alone. Needs the Debian packages gcc-aarch64-linux-gnu,
+# libc6-dev-arm64-cross, qemu-user and debootstrap, and a Python with torch and intact8 as $PYTHON. Emulation says nothing
+# about speed.
 set -euo pipefail
 folder=$(realpath -m "$1") count=${2:-1000}
 shift $(($# < 2 ? $# : 2))
@@ -40,6 +41,8 @@ run() { # CPU, instruction set or nothing, arguments of Python
 }
 for cpu in max: max:neon_dot max:neon max:plain cortex-a76: cortex-a53:; do
     echo "cpu ${cpu%:*}"
-    run "${cpu%:*}" "${cpu#*:}" "$top/tests/engines/native/random_convolutions.py" "$count" 5
+    for programs in random_convolutions random_float_results; do
+        (cd "$top" && run "${cpu%:*}" "${cpu#*:}" -m "tests.engines.native.$programs" "$count" 5)
+    done
     run "${cpu%:*}" "${cpu#*:}" "$top/scripts/networks.py" check "$folder/networks"
 done

@@ -1,15 +1,13 @@
 /* One direction of a layer of LSTM, GRU or RNN: all time steps in one call. Every operation is one rounding of
    intact8.arithmetic.recurrent, or exact. */
 
-#include "dynamic.h"
+#include "recurrent.h"
 
 enum { LSTM, GRU, RNN, RNN_RELU };
 
 static const isize gates_of[] = {4, 3, 1, 1};
 
-#define GROUP 24         /* samples that share one pass over the weights */
-#define TABLE_END 4096   /* the last index of the table of tanh */
-#define CELL_STEPS 512.0f
+#define GROUP 24 /* samples that share one pass over the weights */
 
 typedef struct {
     const recurrent_step *s;
@@ -91,13 +89,6 @@ MULTIVERSION static int sigmoids(const float *restrict table, const float *restr
     return bad;
 }
 
-/* The hidden product of the gates of one sample. */
-typedef struct {
-    const int32_t *sums, *offsets;
-    const float *scale;
-    float s;
-} hidden_product;
-
 INLINE void hidden_gates(const hidden_product *p, isize from, const float *restrict add, float *restrict out, isize count) {
     const int32_t *restrict sums = p->sums + from, *restrict offsets = p->offsets + from;
     const float *restrict scale = p->scale + from;
@@ -109,7 +100,11 @@ INLINE int lstm_cell(const recurrent_args *a, const float *v, const hidden_produ
     const isize size = a->size;
     float gate[4][BLOCK], now[BLOCK];
     int bad = 0;
-    for (isize from = 0; from < size; from += BLOCK) {
+    isize from = 0;
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    if (current_isa() == AVX512_VNNI) from = lstm_vectors(a->tanh, v, p, size, h, c, &bad);
+#endif
+    for (; from < size; from += BLOCK) {
         const isize count = min_size(size - from, BLOCK);
         for (int g = 0; g < 4; g++) {
             hidden_gates(p, g * size + from, v + g * size + from, now, count);
