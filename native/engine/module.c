@@ -200,5 +200,9 @@ PyMODINIT_FUNC PyInit__library(void) {
     if (!errors) return NULL;
     engine_error = PyObject_GetAttrString(errors, "EngineError");
     Py_DECREF(errors);
-    return engine_error ? PyModule_Create(&definition) : NULL;
+    PyObject *made = engine_error ? PyModule_Create(&definition) : NULL;
+#ifdef Py_GIL_DISABLED /* models are filled under a lock of the runner's, and calls write to memory of their own */
+    if (made) PyUnstable_Module_SetGIL(made, Py_MOD_GIL_NOT_USED);
+#endif
+    return made;
 }
