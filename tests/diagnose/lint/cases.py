@@ -38,8 +38,8 @@ def clean(*ids: str) -> Callable[[Case], Case]:
 
 
 @clean(
-    "IQ101", "IQ102", "IQ103", "IQ104", "IQ105", "IQ106", "IQ107", "IQ108", "IQ201", "IQ202", "IQ203", "IQ204", "IQ205",
-    "IQ306", "IQ307",
+    "IQ101", "IQ102", "IQ103", "IQ104", "IQ105", "IQ106", "IQ107", "IQ108", "IQ109", "IQ201", "IQ202", "IQ203", "IQ204",
+    "IQ205", "IQ306", "IQ307",
 )  # fmt: skip
 def a_model() -> tuple[Any, dict[str, Any]]:
     return network(), {"data": images()}
@@ -97,6 +97,11 @@ def a_bias_of_a_thousand() -> tuple[Any, dict[str, Any]]:
     net = network()
     net.conv2.bias.data[3] = 10_000.0
     return net, {}
+
+
+@faulty("IQ109")
+def a_dropout_left_in_training() -> tuple[Any, dict[str, Any]]:
+    return chain(a=nn.Linear(4, 4), drop=nn.Dropout()).train(), {}
 
 
 # -- placement ------------------------------------------------------------------------------------------------------

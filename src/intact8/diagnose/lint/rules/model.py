@@ -107,15 +107,15 @@ def not_capturable(subject: Any) -> Iterator[Hit]:
 def recurrent_layers(subject: Any) -> Iterator[Hit]:
     """The model has LSTM, GRU or RNN layers, for which dynamic quantization is the usual path.
 
-    Static int8 (what intact8 does) fixes the range of every activation beforehand; the state of a recurrent layer is
-    fed back and its range drifts with the length of the input. As a rule of thumb, dynamic quantization suits recurrent
-    and large linear layers on a CPU, static quantization convolutional networks.
+    Static int8 fixes the range of every activation beforehand; the state of a recurrent layer is fed back, and its range
+    drifts with the length of the input. As a rule of thumb, dynamic quantization suits recurrent and large linear
+    layers on a CPU, static quantization convolutional networks.
 
-    Remedy: quantize their weights dynamically (torchao), or leave them float and quantize the rest with intact8
+    Remedy: measure recipe="dynamic" beside the recipe you chose
     """
     for path, module in subject.module.named_modules():
         if any(cls.__name__ == "RNNBase" for cls in type(module).__mro__):
-            yield Hit(f"a {type(module).__name__} has no static int8 form", module=path)
+            yield Hit(f"the state of {type(module).__name__} is fed back, so its range depends on the length", module=path)
 
 
 @rule("IQ107", "error", MODEL)
@@ -152,3 +152,21 @@ def huge_bias(subject: Any) -> Iterator[Hit]:
         if math.isfinite(ratio) and ratio > 100:
             message = f"the bias is up to {ratio:.0f} times what the weights reach with inputs of magnitude 1"
             yield Hit(message, module=path, tensor=f"{path}.bias", data={"ratio": ratio})
+
+
+@rule("IQ109", "warning", MODEL)
+def training_mode(subject: Any) -> Iterator[Hit]:
+    """A batch norm or a dropout of the float model is in training mode.
+
+    What is quantized, and what the other rules look at, is what the model computes after ``model.eval()``. Every other
+    call of the model as it is, such as one that measures its accuracy, answers by chance or by the other samples of the
+    batch, and moves the statistics of its batch norms. Nothing is wrong where the model is about to be trained.
+
+    Remedy: call model.eval() first
+    """
+    from intact8.simulation.prepare import in_training_mode
+
+    names = in_training_mode(subject.module)
+    if names:
+        message = f"in training mode: {first_of([name or 'the model itself' for name in names])}"
+        yield Hit(message, module=names[0], data={"modules": names})
