@@ -107,15 +107,15 @@ def not_capturable(subject: Any) -> Iterator[Hit]:
 def recurrent_layers(subject: Any) -> Iterator[Hit]:
     """The model has LSTM, GRU or RNN layers, for which dynamic quantization is the usual path.
 
-    Static int8 fixes the range of every activation beforehand; the state of a recurrent layer is fed back, and its range
-    drifts with the length of the input. As a rule of thumb, dynamic quantization suits recurrent and large linear
+    Static int8 fixes the range of every activation beforehand; the state of a recurrent layer is fed back, and its
+    range drifts with the length of the input. As a rule of thumb, dynamic quantization suits recurrent and large linear
     layers on a CPU, static quantization convolutional networks.
 
     Remedy: measure recipe="dynamic" beside the recipe you chose
     """
     for path, module in subject.module.named_modules():
         if any(cls.__name__ == "RNNBase" for cls in type(module).__mro__):
-            yield Hit(f"the state of {type(module).__name__} is fed back, so its range depends on the length", module=path)
+            yield Hit(f"the state of {type(module).__name__} is fed back: its range depends on the length", module=path)
 
 
 @rule("IQ107", "error", MODEL)
