@@ -12,7 +12,7 @@ from torch import nn
 import intact8
 import intact8.train
 
-STEPS, BATCH = 120, 64
+STEPS, BATCH = 60, 64
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
     sim = intact8.prepare(net.eval(), x[:2], intact8.recipes.qat(scales))
     intact8.calibrate(sim, x[:512])
     optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=2e-4))
-    schedule = intact8.train.Schedule(observe=40, freeze_batchnorm=60, freeze_scales=90, unit="step")
+    schedule = intact8.train.Schedule(observe=20, freeze_batchnorm=30, freeze_scales=45, unit="step")
     schedule.start(sim)
     torch.manual_seed(0)
     sim.train()

@@ -101,8 +101,10 @@ def seeded() -> None:
 
 
 @pytest.mark.parametrize("recipe", QAT)
-@pytest.mark.parametrize("lengths", ["one", "any"])
-@pytest.mark.parametrize("kind", [Encoder, Table])
+@pytest.mark.parametrize(
+    ("kind", "lengths"),
+    [pytest.param(Encoder, "one", marks=pytest.mark.long), (Encoder, "any"), (Table, "one"), (Table, "any")],
+)
 def test_positions_are_trained_and_ship(kind: Callable[[], nn.Module], lengths: str, recipe: str) -> None:
     made = call if kind is Encoder else ids
     sizes = (7, 7, 7) if lengths == "one" else (7, 9, 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import pickle
 import warnings
@@ -128,14 +129,19 @@ def run(sim: Any, optimizer: Any, schedule: Schedule, epochs: range) -> None:
         sim.eval()(batch(500)[0])  # validation
 
 
+@functools.cache
+def uninterrupted(scales: str) -> Any:
+    whole = prepared(scales, dropout=0.3)
+    run(whole, optimizer_of(whole), Schedule(**PLAN[scales]), range(6))
+    return whole.eval()
+
+
 @pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize(
     ("scales", "at"), [(s, at) for s in sorted(PLAN) for at in ([3] if s in ("lsq+", "pact") else [1, 3, 5])]
 )
 def test_interrupted_and_resumed_is_uninterrupted(scales: str, at: int) -> None:
-    whole = prepared(scales, dropout=0.3)
-    run(whole, optimizer_of(whole), Schedule(**PLAN[scales]), range(6))
-
+    whole = uninterrupted(scales)
     first = prepared(scales, dropout=0.3)
     optimizer, schedule = optimizer_of(first), Schedule(**PLAN[scales])
     run(first, optimizer, schedule, range(at))
@@ -154,7 +160,7 @@ def test_interrupted_and_resumed_is_uninterrupted(scales: str, at: int) -> None:
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, b[name]), name
     x = batch(9)[0]
-    assert torch.equal(whole.eval()(x), second.eval()(x))
+    assert torch.equal(whole(x), second.eval()(x))
     exact(second)
 
 
