@@ -172,3 +172,23 @@ class TakesANumber(nn.Module):
 def test_a_number_read_from_a_constant_is_that_number() -> None:
     captured = capture(TakesANumber().eval(), torch.randn(2, 4))
     assert captured.graph.dynamic_batch and not captured.notes
+
+
+class Wrapper(nn.Module):
+    """Hands on whatever it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Bilinear(4, 4, 3)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        y: Tensor = self.layer(*args, **{name: x for name, x in kwargs.items() if name != "mode"})
+        return y
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "sum"}])
+def test_keywords_that_are_only_handed_on_have_a_batch(mode: dict[str, str]) -> None:
+    model = Wrapper()
+    call = {"input1": torch.randn(3, 4), "input2": torch.randn(3, 4), **mode}
+    assert capture(model, call).graph.dynamic_batch
+    assert "forward" not in vars(model)

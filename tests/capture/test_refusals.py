@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,8 +132,26 @@ def test_devices() -> None:
         (nn.Linear(2, 2).half(), torch.zeros(1, 2).half(), CaptureError, "float16"),
         (nn.Conv2d(2, 2, 1), torch.zeros(2, 4, 4), CaptureError, "batch of samples"),
         (nn.Linear(2, 2), torch.zeros(0, 2), CaptureError, "at least one sample"),
+        (nn.Linear(2, 2), torch.eye(2).to_sparse(), InputError, "x.to_dense"),
+        (nn.Linear(2, 2, dtype=torch.cfloat), torch.zeros(1, 2, dtype=torch.cfloat), CaptureError, "view_as_complex"),
+        (nn.ReLU(), (torch.zeros(1), object()), InputError, "arg1: a object is given"),
+        (nn.ReLU(), {"input": torch.zeros(1), "kind": torch.float32}, InputError, "kind: a dtype is given"),
     ],
-    ids=["function", "state-dict", "no-inputs", "empty", "lazy", "shape", "half", "unbatched", "no-sample"],
+    ids=[
+        "function",
+        "state-dict",
+        "no-inputs",
+        "empty",
+        "lazy",
+        "shape",
+        "half",
+        "unbatched",
+        "no-sample",
+        "sparse",
+        "complex",
+        "object",
+        "dtype",
+    ],
 )
 def test_bad_input(model: Any, inputs: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -190,6 +209,30 @@ def test_errors_of_the_model_name_the_line() -> None:
 def test_transforms_of_functions() -> None:
     captured = capture(wrapped(lambda m, x: torch.vmap(lambda row: row * row.sum())(x)), torch.randn(3, 4))
     assert captured.graph.dynamic_batch
+    with pytest.raises(CaptureError, match="a transform of a function"):
+        capture(wrapped(lambda m, x: torch.func.grad(lambda y: (y**3).sum())(x)), torch.randn(3, 4))
+
+
+def test_sparse_weights() -> None:
+    model = Layer(lambda m, x: torch.sparse.mm(m.weight, x))
+    model.weight = nn.Parameter(torch.eye(4).to_sparse())
+    with pytest.raises(CaptureError, match="weight: a sparse tensor"):
+        capture(model, torch.randn(4, 3))
+
+
+def remembers(m: nn.Module, x: Tensor) -> Tensor:
+    m.state.rows = getattr(m.state, "rows", x.shape[0])
+    return x.reshape(m.state.rows, 2, 2)
+
+
+def test_what_another_export_left_in_a_model() -> None:
+    model = wrapped(remembers)
+    model[1][0].state = SimpleNamespace()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.export(model, (torch.randn(3, 4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    with pytest.raises(CaptureError, match=r"1\.0 \(Layer\): state holds a size .*copy\.deepcopy"):
+        capture(model, torch.randn(3, 4))
 
 
 def failing(m: nn.Module, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from intact8.capture.dynamic_shapes import Dynamic
-from intact8.capture.pytree import InputLayout, call_of
+from intact8.capture.pytree import InputLayout, call_of, register_inputs
 from intact8.nesting import arguments, leaves, nests
 
 LOOKED = 16
@@ -47,6 +47,7 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     if iterator is data:
         data = itertools.chain(looked, iterator)
     args, kwargs = call_of(example)
+    register_inputs((args, kwargs))
     layout = InputLayout.of(model, args, kwargs)
     keys = layout.tensor_keys()
     shapes = [_shapes(batch, layout) for batch in looked]

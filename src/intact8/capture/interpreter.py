@@ -155,6 +155,8 @@ class Builder(ConstantStore):
         if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
             why = "quantization starts from a float32 model"
             remedy = "call model.float() first, give float32 inputs, and remove casts and autocast"
+            if name.startswith("complex"):
+                why, remedy = "programs hold real numbers", "give view_as_real(x), and join it by torch.view_as_complex"
             what, call = f"a tensor of dtype {name}", Call(self, fx, operator_name(fx), {})
             if fx.op == "placeholder":
                 raise CaptureError(what, where=f"input {fx.name} of the model", why=why, remedy=remedy)

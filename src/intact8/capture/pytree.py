@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.errors import CaptureError, InputError
-from intact8.nesting import CACHES, PAIR, is_cache, spread
+from intact8.nesting import CACHES, PAIR, is_cache, is_plain, spread
 from intact8.outputs import remember
 
 
@@ -67,7 +67,11 @@ class InputLayout:
 
     @staticmethod
     def of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> InputLayout:
-        """Return the layout of an example call."""
+        """Return the layout of an example call.
+
+        Raises:
+            InputError: an argument holds something else than tensors, None, numbers, truth values and text.
+        """
         named = inspect.signature(model.forward).parameters.items()
         parameters = tuple(n for n, p in named if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
         leaves, spec = pytree.tree_flatten_with_path((args, kwargs))
@@ -75,6 +79,10 @@ class InputLayout:
         for i, (path, leaf) in enumerate(leaves):
             keys.append(_key(path, parameters))
             if not isinstance(leaf, Tensor):
+                if not is_plain(leaf):
+                    why = "arguments hold tensors, None, numbers, truth values and text"
+                    remedy = "give one of these, or make it an attribute of the model"
+                    raise InputError(f"a {type(leaf).__name__} is given", where=keys[-1], why=why, remedy=remedy)
                 fixed[i] = leaf
         return InputLayout(spec, tuple(keys), fixed, parameters, len(args), tuple(kwargs))
 
@@ -230,15 +238,26 @@ def register_inputs(value: Any) -> None:
             register_inputs(leaf)
 
 
-def with_lists(spec: pytree.TreeSpec, kind: type = list) -> pytree.TreeSpec:
-    """Return a structure in which caches are lists of two, keys and values or caches, or dicts of them by name."""
+def with_lists(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """Return a structure in which lists stand for caches, dataclasses and everything else that is registered."""
+    return _replaced(spec, lambda kind: kind not in pytree.BUILTIN_TYPES, lambda _: (list, None))
+
+
+def with_dicts(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """Return a structure in which caches are dicts, of keys and values or of caches, by name."""
+    return _replaced(spec, lambda kind: kind.__name__ in ("DynamicCache", PAIR), lambda context: (dict, context[0]))
+
+
+def _replaced(
+    spec: pytree.TreeSpec, chosen: Callable[[type], bool], by: Callable[[Any], tuple[type, Any]]
+) -> pytree.TreeSpec:
+    """Return a structure with other types and contexts in the place of the chosen ones."""
     inside = spec.children() if hasattr(spec, "children") else spec.children_specs  # torch 2.8 has the latter only
-    children = [with_lists(child, kind) for child in inside]
+    children = [_replaced(child, chosen, by) for child in inside]
     if spec.type is None or not children:
         return spec
-    if spec.type.__name__ not in ("DynamicCache", PAIR):
-        return pytree.TreeSpec(spec.type, spec.context, children)
-    return pytree.TreeSpec(kind, spec.context[0] if kind is dict else None, children)
+    kind, context = by(spec.context) if chosen(spec.type) else (spec.type, spec.context)
+    return pytree.TreeSpec(kind, context, children)
 
 
 def describe(value: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -144,12 +145,14 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
     Raises:
         InputError: not a module, or no tensor among the inputs.
-        CaptureError: uninitialized, non-finite, quantized or scattered weights.
+        CaptureError: uninitialized, non-finite, quantized, sparse or scattered weights.
     """
     require_module(model)
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not tensors:
         raise InputError("no tensor among the example inputs", remedy="give at least one example tensor")
+    if any(t.layout != torch.strided for t in tensors):
+        raise InputError("an example input is sparse", why="programs have dense tensors", remedy="give x.to_dense()")
     devices: dict[torch.device, str] = {}
     buffers = {name for name, _ in model.named_buffers()}  # masks hold -inf by right, weights never
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
@@ -160,6 +163,9 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         devices.setdefault(tensor.device, name)
         if tensor.device.type == "meta":
             raise CaptureError("a parameter without values (device meta)", where=name, remedy="load the weights first")
+        if tensor.layout != torch.strided:
+            remedy = "keep it as nn.Parameter(w.to_dense())"
+            raise CaptureError("a sparse tensor", where=name, why="programs have dense tensors", remedy=remedy)
         if not tensor.is_floating_point():
             continue
         values = tensor.detach()  # in a call from inference mode gradients would be asked for
@@ -208,6 +214,7 @@ def export(
     except (IntactError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
+        refuse_leftovers(model)
         what = "the model does not run on the example inputs"
         remedy = "check that model(*example_inputs) works in eval mode"
         raise CaptureError(what, where=place_of(model, error), why=first_lines(error), remedy=remedy) from error
@@ -234,7 +241,26 @@ def export(
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
         told = told or failures[-1]
     assert told is not None
+    refuse_leftovers(model)
     raise not_followed(model, told) from told
+
+
+def refuse_leftovers(model: nn.Module) -> None:
+    """Refuse a model that keeps, outside of its buffers, what an earlier torch.export has computed with symbols.
+
+    torch restores the attributes of modules after an export, but not those of other objects that modules hold.
+
+    Raises:
+        CaptureError: names the module and the attribute.
+    """
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            inside = vars(value).values() if hasattr(value, "__dict__") and not name.startswith("_") else (value,)
+            if any(isinstance(leaf, (torch.SymInt, FakeTensor)) for leaf in pytree.tree_leaves(list(inside))):
+                what = f"{name} holds a size or a tensor without values, left there by an earlier torch.export"
+                where = f"{path or 'the model itself'} ({type(module).__name__})"
+                remedy = "make the model anew, and give torch.export a copy.deepcopy of it"
+                raise CaptureError(what, where=where, why="the forward pass keeps what it computes", remedy=remedy)
 
 
 FEW = 2
@@ -282,7 +308,8 @@ def _with_dynamic(
             leaves[i] = doubled(leaf, list(free))
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     shape_args, shape_kwargs = pytree.tree_unflatten(shapes, with_lists(spec))
-    bound = inspect.signature(model.forward).bind(*shape_args, **shape_kwargs)
+    with keywords_named(model, kwargs):
+        bound = inspect.signature(model.forward).bind(*shape_args, **shape_kwargs)
     return args, kwargs, bound.arguments
 
 
@@ -298,8 +325,36 @@ def _export(
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
-    with quiet(), torch.no_grad(), traceable():
+    with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+@contextmanager
+def keywords_named(model: nn.Module, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Let the forward method name every keyword of a call that it takes as ``**kwargs``.
+
+    torch.export looks for the dynamic shapes of those in two places, of which only one has them.
+    """
+    forward, own = model.forward, vars(model).get("forward")
+    signature = inspect.signature(forward)
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY) for k in kwargs if k not in signature.parameters]
+    if len(named) == len(signature.parameters) or not more:
+        yield
+        return
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    call.__signature__ = signature.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    vars(model)["forward"] = call
+    try:
+        yield
+    finally:
+        if own is None:
+            del vars(model)["forward"]
+        else:
+            vars(model)["forward"] = own
 
 
 def without_writes(exported: Exported) -> Exported:

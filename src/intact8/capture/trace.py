@@ -22,7 +22,7 @@ from intact8.capture.equivalence import require_agreement
 from intact8.capture.graph import Graph
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
-from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_lists
+from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_dicts
 from intact8.capture.results import known_dtype, plain, returned
 from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError
@@ -168,8 +168,12 @@ class Example:
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
         try:
             captured = _build(self.model, exported, self.layout, wanted)
-        except NotFunctional:
-            captured = _build(self.model, without_writes(exported), self.layout, wanted)
+        except NotFunctional as refused:
+            try:
+                functional = without_writes(exported)
+            except Exception:  # noqa: BLE001 - torch cannot take every program apart that it has exported
+                raise refused from None
+            captured = _build(self.model, functional, self.layout, wanted)
         if captured.comparable:
             require_agreement(self.model, captured, self.args, self.kwargs)
             if exported.resized:
@@ -245,7 +249,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
             leaves.append(plain(item, given, position))
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
-    structure = describe(pytree.tree_unflatten(leaves, with_lists(out_spec, dict)))
+    structure = describe(pytree.tree_unflatten(leaves, with_dicts(out_spec)))
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
     graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
     # Parametrized layers have a child that computes their weight, and are leaves all the same.
