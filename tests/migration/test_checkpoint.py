@@ -71,6 +71,22 @@ def test_observers_without_scales_are_refused() -> None:
         intact8.migrate(Residual(), state, example_inputs=samples(2))
 
 
+@pytest.mark.parametrize("name", ["fbgemm", "qnnpack", "moving average"])
+def test_observers_with_their_qconfig(name: str, tmp_path: Path) -> None:
+    """State of histograms (0…127 in fbgemm's), and of ranges; weights per channel, and one scale in qnnpack's."""
+    ao = torch.ao.quantization
+    configs = {n: ao.get_default_qconfig(n) for n in ("fbgemm", "qnnpack")}
+    qconfig = configs.get(name) or ao.QConfig(ao.MovingAverageMinMaxObserver, ao.default_per_channel_weight_observer)
+    model = prepared("eager ptq", qconfig)
+    torch.save(model.state_dict(), tmp_path / "prepared.pth")
+    made = intact8.migrate(Residual(), tmp_path / "prepared.pth", qconfig=qconfig, example_inputs=samples(2))
+    assert same(made.program, intact8.migrate(model, example_inputs=samples(2)).program)
+    assert made.report.weights > 0 and made.report.weights_changed == 0
+    other = configs["fbgemm"] if name == "moving average" else ao.QConfig(ao.MinMaxObserver, qconfig.weight)
+    with pytest.raises(intact8.InputError, match=r"activation_post_process: its state has .* and the QConfig's"):
+        intact8.migrate(Residual(), tmp_path / "prepared.pth", qconfig=other, example_inputs=samples(2))
+
+
 def test_ranges_of_functions_are_refused() -> None:
     state = converted(prepared("fx ptq")).state_dict()
     with pytest.raises(intact8.InputError, match="no module of the float model"):

@@ -33,13 +33,16 @@ UNUSED = (1.0, 0)
 """Scale and zero point of a functional that is never called."""
 
 
-def describe_checkpoint(model: nn.Module, checkpoint: Any, requantize: Collection[str] = ()) -> Description:
+def describe_checkpoint(
+    model: nn.Module, checkpoint: Any, requantize: Collection[str] = (), qconfig: Any = None
+) -> Description:
     """Return the description of a float model with the weights and ranges of a checkpoint.
 
     Args:
         model: the code of the float network, with the stubs of torch.ao or without; it is not changed.
         checkpoint: a state dict, or the path of a file of ``torch.save`` or TorchScript.
         requantize: names or globs of layers whose weights may be quantized anew.
+        qconfig: with which torch.ao prepared the model, where the checkpoint holds observers without scales.
 
     Raises:
         InputError: the two do not belong together, or a layer cannot be kept; names the layer.
@@ -49,7 +52,7 @@ def describe_checkpoint(model: nn.Module, checkpoint: Any, requantize: Collectio
     with torch.no_grad():
         work = copy.deepcopy(model).eval()
     described = Description("torch.ao (checkpoint, converted)", work, integer_functions=True)
-    take_fake_quantizers(entries, described)
+    take_fake_quantizers(entries, described, qconfig)
     if entries.scripted and not (entries.weights and entries.weights.keys() <= entries.grids.keys()):
         what, why = "this TorchScript file lacks scales", "it was frozen, which takes its modules apart"
         raise InputError(what, where=where, why=why, remedy="give a scripted one, or the state dict")

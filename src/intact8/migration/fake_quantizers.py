@@ -1,4 +1,4 @@
-"""Fake quantizers in checkpoints of models in training: their scales, and weights on their grids."""
+"""Fake quantizers and observers in checkpoints of prepared models: their scales, and weights on their grids."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
 
 from intact8.errors import InputError
 from intact8.migration.description import Description
 from intact8.migration.entries import Entries
 from intact8.migration.grids import WeightGrid
+from intact8.migration.observers import converted_grid, is_float, weight_grid, weight_observer
 
 Array = npt.NDArray[Any]
 
 WEIGHT, ACTIVATION = "weight_fake_quant", "activation_post_process"
 
 
-def take_fake_quantizers(entries: Entries, described: Description) -> None:
+def take_fake_quantizers(entries: Entries, described: Description, qconfig: Any = None) -> None:
     """Move the scales of fake quantizers to the grids, and their weights to the integers.
 
     A state dict does not say how many integers a fake quantizer has: weights have −128…127, activations 0…255, or
-    0…127 where the range that was observed says so. The report tells that it was assumed.
+    0…127 where the range that was observed says so. The report tells that it was assumed. Nor does it say how an
+    observer comes to a scale: ``qconfig``, with which the model was prepared, does.
 
     Raises:
-        InputError: observers without scales: a state dict does not say what they would give.
+        InputError: observers without scales, and no QConfig, or another one than that of the state dict.
     """
     names = sorted({_owner(name) for name in entries.floats} - {None}, key=str)
     if not names:
@@ -33,9 +37,12 @@ def take_fake_quantizers(entries: Entries, described: Description) -> None:
     described.integer_functions = False
     bare = [n for n in names if f"{n}.scale" not in entries.floats]
     if bare:
+        if len(bare) == len(names) and qconfig is not None:
+            _take_observers(entries, described, names, qconfig)
+            return
         what = f"{len(bare)} observers have no scale in this checkpoint"
         why = "how an observer comes to one is in its code, not in its state"
-        remedy = "load the checkpoint into the prepared model, and migrate that"
+        remedy = "give qconfig=…, the QConfig it was prepared with, or load it into the prepared model and migrate that"
         raise InputError(what, where=str(bare[0]), why=why, remedy=remedy)
     for name in names:
         path, _, leaf = str(name).rpartition(".")
@@ -50,6 +57,34 @@ def take_fake_quantizers(entries: Entries, described: Description) -> None:
     for name in [n for n in entries.floats if f".{WEIGHT}." in f".{n}" or f".{ACTIVATION}." in f".{n}"]:
         del entries.floats[name]
     described.notes.append("assumed, because a state dict does not say it: weights of −128…127, activations of 0…255")
+
+
+def _take_observers(entries: Entries, described: Description, names: list[Any], qconfig: Any) -> None:
+    """Move the ranges of observers to the grids, and weights behind them to the integers that conversion would give."""
+    layers = dict(described.model.named_modules(remove_duplicate=False))
+    for name in names:
+        path, _, leaf = str(name).rpartition(".")
+        observer = qconfig.activation()
+        state = {n: entries.floats.pop(n) for n in list(entries.floats) if n.startswith(f"{name}.")}
+        values = {n.removeprefix(f"{name}."): torch.from_numpy(np.array(v)) for n, v in state.items()}
+        if leaf != ACTIVATION or values.keys() != observer._buffers.keys():
+            what = f"its state has {', '.join(values)}, and the QConfig's {type(observer).__name__} has not"
+            raise InputError(what, where=str(name), remedy="give the QConfig the model was prepared with")
+        observer._buffers |= values
+        grid = converted_grid(observer, path)
+        entries.grids[path], described.ranges[path] = (grid.scale, grid.zero_point), (grid.qmin, grid.qmax, grid.dtype)
+        if not isinstance(layers.get(path), (nn.Linear, nn.modules.conv._ConvNd)):
+            continue
+        inner = path if f"{path}.weight" in entries.floats else f"{path}.0"  # fused with what follows, it has a folder
+        weight, bias = (entries.floats.pop(f"{inner}.{part}", None) for part in ("weight", "bias"))
+        if weight is None:
+            raise InputError("an observer without its layer's weight", where=path)
+        numbers = torch.from_numpy(np.array(weight))
+        if is_float(qconfig.weight()):
+            entries.floats |= {f"{path}.{part}": v for part, v in (("weight", weight), ("bias", bias)) if v is not None}
+            continue
+        entries.weights[path] = weight_grid(numbers, weight_observer(qconfig, numbers), path)
+        entries.biases[path] = bias
 
 
 def _owner(name: str) -> str | None:

@@ -26,6 +26,7 @@ def migrate(
     example_inputs: Any = None,
     data: Any = None,
     requantize: Collection[str] = (),
+    qconfig: Any = None,
     portable: bool = False,
     samples: int = 64,
 ) -> Migrated:
@@ -43,6 +44,8 @@ def migrate(
             to tensors that are integers here and float there. Without them nothing is compared.
         requantize: names or globs of layers whose weights may be quantized anew, because their integers cannot be kept
             (other zero points than 0, other axes); the report names them.
+        qconfig: the QConfig of torch.ao that a checkpoint of observers was prepared with: their state dict does not say
+            how they come to scales. Models and other checkpoints need none.
         portable: widen weight scales so that CPUs without VNNI compute the same integers on every engine. It changes
             weights; without it the native engine is exact everywhere, and others need VNNI where weights are large.
         samples: of ``data``, how many the report compares on.
@@ -61,7 +64,7 @@ def migrate(
         ...
         intact8.errors.InputError: nothing in this model is quantized or prepared for it. Remedy: quantize it with ...
     """
-    described = describe(source, checkpoint, requantize)
+    described = describe(source, checkpoint, requantize, qconfig)
     if data is not None and iter_once(data):
         data = list(data)
     shown = data
@@ -87,7 +90,7 @@ def iter_once(data: Any) -> bool:
     return not isinstance(data, (Tensor, Mapping)) and hasattr(data, "__next__")
 
 
-def describe(source: Any, checkpoint: Any = None, requantize: Collection[str] = ()) -> Description:
+def describe(source: Any, checkpoint: Any = None, requantize: Collection[str] = (), qconfig: Any = None) -> Description:
     """Return the description by the reader that knows the source; arguments and errors as of :func:`migrate`."""
     if checkpoint is not None:
         from intact8.migration.checkpoint import describe_checkpoint
@@ -95,7 +98,7 @@ def describe(source: Any, checkpoint: Any = None, requantize: Collection[str] = 
         if not isinstance(source, nn.Module):
             remedy = "call migrate(float_model, checkpoint)"
             raise InputError("a checkpoint needs the code of its float model", remedy=remedy)
-        return describe_checkpoint(source, checkpoint, requantize)
+        return describe_checkpoint(source, checkpoint, requantize, qconfig)
     from intact8.migration.pt2e import describe_pt2e, is_pt2e
 
     if isinstance(source, (str, Path)) and str(source).endswith(".pt2"):
