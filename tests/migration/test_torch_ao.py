@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from tests.migration.networks import Residual, converted, network, prepared, samples
+from tests.migration.networks import Plain, Residual, ao, converted, network, prepared, quantize_fx, samples
 from torch import nn
 
 import intact8
@@ -126,3 +129,51 @@ def test_functionals_that_are_never_called_need_no_range() -> None:
     model = ao.prepare(model)
     model(samples())
     assert intact8.migrate(model, example_inputs=samples(2)).report.weights == 544
+
+
+class Before(nn.Module):
+    """Batch norms that nothing fuses: before a convolution, and between two, one factor negative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant, self.dequant = ao.QuantStub(), ao.DeQuantStub()
+        self.bn0, self.conv1, self.bn1 = nn.BatchNorm2d(3), nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8)
+        self.relu, self.conv2 = nn.ReLU(), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        y = self.relu(self.bn1(self.conv1(self.bn0(self.quant(x)))))
+        return self.dequant(self.conv2(y))
+
+
+def test_batch_norms_with_grids_of_their_own_stay_out_of_the_weights() -> None:
+    torch.manual_seed(0)
+    model, x = Before().train(), samples()
+    model.bn1.weight.data[:3] = -1
+    model(x)
+    model.eval().qconfig = ao.get_default_qconfig("fbgemm")
+    model = ao.prepare(model)
+    model(x)
+    for source in (model, converted(model)):
+        made = intact8.migrate(source, data=x, samples=16)
+        assert made.report.weights == 56 and made.report.weights_changed == 0 and not made.report.notes
+        assert intact8.verify(made.program, x[:8], sim=made.simulation).mismatches == 0
+    y = converted(model)(x)
+    assert float((made.program.run(x) - y).abs().max()) < 0.06 * float(y.abs().max())
+
+
+def test_a_reference_graph_keeps_its_integers() -> None:
+    model, x = prepared("fx ptq"), samples()
+    made = intact8.migrate(quantize_fx.convert_to_reference_fx(copy.deepcopy(model)), data=x, samples=16)
+    assert made.report.weights == 544 and made.report.weights_changed == 0 and not made.report.floats
+    assert intact8.verify(made.program, x[:8], sim=made.simulation).mismatches == 0
+
+
+def test_what_has_no_grid_of_eight_bits_is_refused() -> None:
+    wide = ao.MinMaxObserver.with_args(dtype=torch.int16, quant_min=-32768, quant_max=32767)
+    model = prepared("eager ptq", ao.QConfig(wide, ao.default_weight_observer))
+    with pytest.raises(intact8.InputError, match="quant: an activation of int16"):
+        intact8.migrate(model, example_inputs=samples(2))
+    with pytest.raises(intact8.InputError, match="TorchScript module.*float_model, path"):
+        intact8.migrate(torch.jit.script(nn.Linear(2, 2)), example_inputs=samples(2))
+    with pytest.raises(intact8.InputError, match="activation_post_process_0: observers of an FX model"):
+        intact8.migrate(Plain(), prepared("fx ptq").state_dict(), example_inputs=samples(2))

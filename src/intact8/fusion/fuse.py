@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,15 @@ class Fused:
     constants: dict[str, Tensor] = field(default_factory=dict)
 
 
-def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: bool, masks: bool = False) -> Fused:
+def fuse(
+    graph: Graph,
+    tensors: Mapping[str, Tensor],
+    *,
+    residual: bool,
+    leaky: bool,
+    masks: bool = False,
+    rounded: Collection[str] = (),
+) -> Fused:
     """Simplify a captured graph.
 
     - a layer norm or RMS norm written by hand → that norm (see ``intact8.fusion.decomposed_norms``).
@@ -63,6 +71,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
         residual: whether an add goes into the convolution before it (one rounding instead of two).
         leaky: whether leaky ReLU and PReLU go into the operation before them (one rounding instead of a table).
         masks: whether masks of scores become boolean inputs of the softmax behind them.
+        rounded: nodes whose results another tool rounds: no batch norm goes into weights across that rounding.
 
     Example:
         >>> g = Graph({"x": Node("x", "input", shape=(None, 4)), "fc": Node("fc", "linear", ["x"], shape=(None, 2)),
@@ -76,11 +85,11 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     slices_of_parts(work)
     made = masks_into_softmax(work, tensors) if masks else {}
     made |= constants_to_scale_shift(work, tensors)
-    _fuse_batch_norms(work)
+    _fuse_batch_norms(work, rounded)
     if residual:
         _fuse_residuals(work)
     _fuse_activations(work, tensors, leaky)
-    _fold_forward(work)
+    _fold_forward(work, rounded)
     _fold_factors(work)
     to_tables(work, tensors)
     for node in work.graph:
@@ -91,7 +100,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     return Fused(result, work.log(), {k: v for k, v in made.items() if k in used})
 
 
-def _fuse_batch_norms(work: Rewriter) -> None:
+def _fuse_batch_norms(work: Rewriter, rounded: Collection[str]) -> None:
     for node in list(work.graph):
         if node.op != "batch_norm":
             continue
@@ -103,7 +112,7 @@ def _fuse_batch_norms(work: Rewriter) -> None:
         before = work.producer(node)
         # Batch norm works on dimension 1, a linear map on the last one.
         aligned = before.op == "conv" or (before.op == "linear" and len(before.shape) == 2)
-        if aligned and "bn" not in before.attrs and work.only_user(before.name):
+        if aligned and "bn" not in before.attrs and work.only_user(before.name) and before.name not in rounded:
             work.merge(before, node, attrs={**before.attrs, "bn": bn}, params={**before.params, **params})
             work.note(node.name, f"fused into {before.name}")
         else:
@@ -111,7 +120,7 @@ def _fuse_batch_norms(work: Rewriter) -> None:
             work.note(node.name, "scale_shift: no convolution of its own before it")
 
 
-def _fold_forward(work: Rewriter) -> None:
+def _fold_forward(work: Rewriter, rounded: Collection[str]) -> None:
     """Fold batch norm into a convolution or linear map that alone reads it: W·(γ'x + β') = (W·γ')x + W·β'.
 
     Exact where no padding is inserted between the two; the parameters get the roles ``pre.weight`` and so on.
@@ -119,7 +128,7 @@ def _fold_forward(work: Rewriter) -> None:
     for node in list(work.graph):
         if node.op != "scale_shift" or "bn" not in node.attrs or "act" in node.attrs or len(node.inputs) > 1:
             continue
-        if not work.only_user(node.name):
+        if not work.only_user(node.name) or node.name in rounded:
             continue
         reader = work.graph.nodes[work.users(node.name)[0]]
         plain = reader.op == "conv" and not reader.attrs["transposed"] and not any(reader.attrs["padding"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ def take_fake_quantizers(entries: Entries, described: Description, qconfig: Any 
     names = sorted({_owner(name) for name in entries.floats} - {None}, key=str)
     if not names:
         return
+    numbered = [n for n in names if re.fullmatch(rf"{ACTIVATION}_\d+", n)]
+    if numbered:
+        what, why = "observers of an FX model, which are numbered", "the numbers do not say which tensors they observe"
+        remedy = "load the checkpoint into the model that torch.ao made, and migrate that"
+        raise InputError(what, where=numbered[0], why=why, remedy=remedy)
     described.tool = "torch.ao (checkpoint, prepared)"
     described.integer_functions = False
     bare = [n for n in names if f"{n}.scale" not in entries.floats]
@@ -91,7 +97,7 @@ def _owner(name: str) -> str | None:
     """Return the outermost fake quantizer or observer a tensor belongs to; None for other tensors."""
     parts = name.split(".")
     for i, part in enumerate(parts[:-1]):
-        if part in (WEIGHT, ACTIVATION):
+        if part in (WEIGHT, ACTIVATION) or part.startswith(f"{ACTIVATION}_"):
             return ".".join(parts[: i + 1])
     return None
 

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from intact8.errors import InputError
 from intact8.migration.grids import RANGES, ActivationGrid
 from intact8.migration.observers import is_float, observes, weight_grid
-from intact8.migration.torch_ao_modules import Reader, packed_layer
+from intact8.migration.torch_ao_modules import REFERENCE, Reader, packed_layer
 
 
 def read_graph(model: fx.GraphModule, reader: Reader) -> None:
@@ -26,6 +26,7 @@ def read_graph(model: fx.GraphModule, reader: Reader) -> None:
     calls = [n for n in model.graph.nodes if n.op == "call_module"]
     observed = {n for n in calls if observes(modules[str(n.target)])}
     reader.prepared = {str(n.target) for n in calls if observed.intersection(n.all_input_nodes)}
+    reader.reference = any(REFERENCE in type(m).__module__ for m in modules.values())
     for node in list(model.graph.nodes):
         if node.op == "call_module":
             called = modules[str(node.target)]
@@ -87,7 +88,7 @@ def _set_parameter(model: nn.Module, path: str, value: Tensor) -> None:
 
 def _dequantize(model: fx.GraphModule, node: fx.Node, reader: Reader) -> None:
     source = node.all_input_nodes[0]
-    if len(source.users) == 1:
+    if len(source.users) == 1 and not reader.reference:
         put_behind(model, node, reader.described.marks.make(None), f"real_{node.name}")
     drop(model, node)
 

@@ -5,6 +5,7 @@ They are known by their attributes, not by their classes, so that nothing here i
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,15 @@ def observes(module: object) -> bool:
 def is_float(observer: Any) -> bool:
     """Return whether an observer stands for a tensor that stays float: a placeholder, or one for 16 bits and more."""
     return _dtype(observer) not in RANGES or bool(getattr(observer, "is_dynamic", False))
+
+
+def refuse_wide(observer: Any, name: str) -> None:
+    """Refuse an activation of integers of more than 8 bits."""
+    if re.fullmatch(r"u?int(16|32|64)", kind := _dtype(observer)):
+        remedy = "quantize the float model with intact8.quantize, or prepare it with activations of 8 bits"
+        raise InputError(
+            f"an activation of {kind}", where=name, why="programs hold activations in 8 bits", remedy=remedy
+        )
 
 
 def is_dynamic(observer: Any) -> bool:

@@ -291,5 +291,8 @@ OPCODES: dict[int, Operation] = {
 
 def refuse(where: str, error: PickleError) -> InputError:
     """Return the error for a file whose pickle cannot be read."""
-    remedy = "give a file that torch.save made of a state dict: tensors, numbers, texts, and dicts and lists of them"
+    remedy = (
+        "give a file that torch.save made of a state dict (tensors, numbers, texts, dicts and lists of them); a whole "
+        "model: load it where its code is, and migrate the object"
+    )
     return InputError("this checkpoint cannot be read", where=where, why=str(error), remedy=remedy)

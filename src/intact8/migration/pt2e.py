@@ -19,7 +19,7 @@ from intact8.migration.exported_file import damaged, read_exported
 from intact8.migration.fx_graph import attribute, drop, name_of, put_behind
 from intact8.migration.grids import RANGES, ActivationGrid, WeightGrid
 from intact8.migration.layers import Weights
-from intact8.migration.observers import activation_grid, is_dynamic, is_float, observes, weight_grid
+from intact8.migration.observers import activation_grid, is_dynamic, is_float, observes, refuse_wide, weight_grid
 from intact8.migration.torch_file import content_of
 
 DECOMPOSED = "quantized_decomposed."
@@ -100,9 +100,12 @@ class _Reader:
         name = self._label(source, node)
         if is_dynamic(observer):
             raise _dynamic(name)
+        value = self.constant(source)
+        if value is None:
+            refuse_wide(observer, name)
         if is_float(observer):
             drop(self.model, node)
-        elif (value := self.constant(source)) is not None:
+        elif value is not None:
             if not hasattr(observer, "fake_quant_enabled"):
                 observer(value)
             self._weight(node, weight_grid(value, observer, name))

@@ -60,7 +60,8 @@ def simulate(described: Description, example_inputs: Any, data: Any, recipe: Rec
     """
     with torch.inference_mode(False):
         captured = capture(described.model, example_inputs)
-        fused = fuse(captured.graph, captured.tensors(), residual=False, leaky=recipe.leaky == "fused")
+        rounded = {part for part, number in captured.marks if described.marks[number].grid is not None}
+        fused = fuse(captured.graph, captured.tensors(), residual=False, leaky=recipe.leaky == "fused", rounded=rounded)
         assigned = assign(captured, fused.graph, described)
         recipe, placed = _placed(fused.graph, assigned, described, recipe)
         sim = Simulation(described.model, captured, fused, placed, recipe).eval()

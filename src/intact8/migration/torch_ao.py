@@ -40,6 +40,9 @@ def describe_modules(model: nn.Module, requantize: Collection[str] = ()) -> Desc
     Raises:
         InputError: the model is not one of torch.ao's, or a module of it has no counterpart; names the module.
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        remedy = "save it with torch.jit.save, and call migrate(float_model, path)"
+        raise InputError("a TorchScript module, whose code is not read from memory", remedy=remedy)
     stage = stage_of(model)
     if not stage:
         what = "nothing in this model is quantized or prepared for it"

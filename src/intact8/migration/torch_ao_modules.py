@@ -19,6 +19,7 @@ from intact8.migration.observers import (
     is_float,
     observes,
     quantized_weight,
+    refuse_wide,
     rows_on_grid,
     weight_grid,
     weight_observer,
@@ -27,6 +28,7 @@ from intact8.migration.torch_ao_recurrent import EMBEDDINGS, RECURRENT, Sequence
 
 CONVERTED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 TRAINED = ("torch.ao.nn.qat", "torch.ao.nn.intrinsic.qat")
+REFERENCE = ".quantized.reference"
 FUSED = "torch.ao.nn.intrinsic"
 LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
 WATCHED = "activation_post_process"
@@ -93,17 +95,20 @@ class Reader:
 
     Attributes:
         prepared: paths of modules of an FX graph that read what an observer watches.
+        reference: whether an FX graph is of reference modules, which read floats that were integers.
     """
 
     def __init__(self, described: Description, requantize: Collection[str]) -> None:
         self.described, self.weights = described, Weights(described, requantize)
         self.sequences = Sequences(described, self.weights)
         self.prepared: set[str] = set()
+        self.reference = False
         self._marks_of: dict[int, Mark | None] = {}
 
     def mark(self, observer: Any, name: str) -> Mark | None:
         """Return the mark of an observer, one for all its uses; None where the tensor stays float."""
         if id(observer) not in self._marks_of:
+            refuse_wide(observer, name)
             grid = None if is_float(observer) else converted_grid(observer, name)
             self._marks_of[id(observer)] = None if grid is None else self.described.marks.make(grid)
         return self._marks_of[id(observer)]
@@ -211,7 +216,7 @@ class Reader:
         if kind == "MultiheadAttention":
             m.__class__ = type(m).__base__  # the quantizable one, whose parts are replaced next
             return None
-        if ".reference" in type(m).__module__:
+        if REFERENCE in type(m).__module__:
             return self._layer(path, m, quantized_weight(m.get_quantized_weight(), path), m.bias)
         if kind == "Quantize":
             made: nn.Module = nn.Identity()
