@@ -31,7 +31,7 @@ def take_fake_quantizers(entries: Entries, described: Description, qconfig: Any 
     Raises:
         InputError: observers without scales, and no QConfig, or another one than that of the state dict.
     """
-    names = sorted({_owner(name) for name in entries.floats} - {None}, key=str)
+    names = sorted({owner for name in entries.floats if (owner := _owner(name)) is not None})
     if not names:
         return
     numbered = [n for n in names if re.fullmatch(rf"{ACTIVATION}_\d+", n)]
