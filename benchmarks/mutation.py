@@ -1,15 +1,14 @@
-"""How many planted faults the tests find: random mutations of the source, each met by the tests that execute its lines.
+"""How many planted faults the tests find: random mutations of the source, each met by the tests that execute it.
 
-    pip install coverage
-    python benchmarks/mutation.py collect --folder /tmp/mutation                # once: which test executes which lines
-    python benchmarks/mutation.py run --folder /tmp/mutation --count 300 --seed 0
+    python benchmarks/mutation.py --folder /tmp/mutation --count 300 --seed 0
+    python benchmarks/mutation.py --folder /tmp/mutation --tests tests/lower    # survivors again, met by these tests
 
-``collect`` runs the tests of these rooms once under coverage. ``run`` draws mutations from the rooms below, evenly over
-all places where one is possible, and runs for each the tests that execute it, those of the same room and the quickest
-first, for at most ``--seconds`` of their own time; a module's top level is met by all tests of its room. A mutation is
-killed when a test fails or the tests do not come to an end. It prints every survivor, and exits with 1 where fewer
-than nine in ten were killed. What was found lies in ``found-SEED.jsonl`` in the folder, so that a run goes on where an
-earlier one was stopped.
+All faults drawn are planted in one copy of the source, each behind a question whether it is the one that holds. The
+tests are collected once, and run once without a fault to see which of them ask for which; then a fault costs a
+forked process that runs the tests that ask for it, quick ones first, for at most ``--seconds`` of their time. Faults in
+what happens at import are met in a process of their own. A fault is killed when a test fails or the tests do not come
+to an end. Results lie in the folder, and a run goes on where an earlier one was stopped. Prints every survivor; exit
+status 1 where fewer than nine in ten were killed.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from multiprocessing import get_context
-from multiprocessing.queues import Queue
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # instead of this folder, which has a module named coverage
 
-from benchmarks.mutations import Mutation, mutations  # noqa: E402
+from benchmarks.mutations import Mutation, mutations, planted  # noqa: E402
 
 ROOMS = (
     *("arithmetic", "opset", "program", "placement", "calibration", "lower", "recipe", "simulation", "runtime"),
@@ -44,193 +43,213 @@ ROOMS = (
 TESTS = (
     *(f"{kind}/{room}" for kind in ("tests", "src/intact8") for room in ROOMS),
     "tests/train",
-    "tests/calibration",
     *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "tests").glob("test_*.py") if "hugging" not in p.name),
 )
-"""What ``collect`` runs: the tests of these rooms and those of the whole way. The rest of CI would kill more."""
+"""The tests of these rooms and those of the whole way. The rest of CI would kill more."""
 
 ENOUGH = 0.9
+ALLOWED = 20
+"""Seconds of the processor's time that the tests of one fault may take, beside three times what they took without."""
+
+QUESTION = '''"""Which planted fault holds, and which were asked for."""
+import os
+now, seen, told = int(os.environ.get("PLANTED", -1)), set(), os.environ["PLANTED_ASKED"]
 
 
-class Contexts:
-    """A pytest plugin that tells coverage which test runs, and keeps how long each took."""
+def planted(number: int) -> bool:
+    if number not in seen:
+        seen.add(number)
+        with open(told, "a") as file:
+            file.write(f"{number}\\n")
+    return number == now
+'''
 
-    def __init__(self, measured: Any) -> None:
-        self.measured, self.seconds = measured, defaultdict[str, float](float)
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Called by pytest before a test and its fixtures."""
-        self.measured.switch_context(nodeid.split("[")[0])
+class Planted:
+    """A pytest plugin that runs the tests for every fault, in children of the process that collected them."""
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
+    def __init__(self, folder: Path, drawn: list[Mutation], limit: float, tests: tuple[str, ...]) -> None:
+        self.folder, self.drawn, self.limit, self.tests = folder, drawn, limit, tests
+        self.seconds: dict[str, float] = {}
+        self.asked: dict[int, set[str]] = {}
+        self.failed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called by pytest after every phase of a test."""
-        self.seconds[report.nodeid.split("[")[0]] += report.duration
+        self.failed |= report.failed
 
-
-def collect(folder: Path) -> None:
-    """Run the tests once and write which of them execute which line."""
-    import pytest
-
-    import coverage
-
-    folder.mkdir(parents=True, exist_ok=True)
-    measured = coverage.Coverage(data_file=None, source=[str(ROOT / "src")], messages=False)
-    plugin = Contexts(measured)
-    measured.start()
-    pytest.main(["-q", "-p", "no:cacheprovider", *(str(ROOT / t) for t in TESTS)], plugins=[plugin])
-    measured.stop()
-    data = measured.get_data()
-    lines = {}
-    for path in data.measured_files():
-        name = Path(path).relative_to(ROOT).as_posix()
-        lines[name] = {str(line): [t for t in tests if t] for line, tests in data.contexts_by_lineno(path).items()}
-    found = {"lines": lines, "seconds": plugin.seconds}
-    (folder / "lines.json").write_text(json.dumps(found))
-
-
-def draw(count: int, seed: int, rooms: tuple[str, ...]) -> list[Mutation]:
-    """Some of all mutations, evenly."""
-    folder = ROOT / "src" / "intact8"
-    paths = sorted(p for room in rooms for p in (folder / room).rglob("*.py"))
-    every = [m for path in paths for m in mutations(ROOT, path)]
-    return random.Random(seed).sample(every, min(count, len(every)))
-
-
-def chosen(mutation: Mutation, collected: dict[str, Any], limit: float) -> list[str]:
-    """The tests that execute a mutation's lines: those of its room first, quick ones first."""
-    room = mutation.path.split("/")[2]
-    lines, seconds = collected["lines"].get(mutation.path, {}), collected["seconds"]
-    tests = {t for n in range(mutation.first, mutation.last + 1) for t in lines.get(str(n), ())}
-    if not tests:
-        tests = {t for t in seconds if t.startswith((f"tests/{room}/", mutation.path))}
-    ordered = sorted(tests, key=lambda t: (not t.startswith((f"tests/{room}/", "src/")), seconds.get(t, 0.0)))
-    out, total = [], 0.0
-    for test in ordered:
-        total += seconds.get(test, 0.0)
-        if out and total > limit:
-            break
-        out.append(test)
-    return out
-
-
-def survives(workspace: Path, mutation: Mutation, tests: list[str], limit: float) -> bool:
-    """Whether all ``tests`` pass with the fault in place. Works in a child process, which may die or hang."""
-    path = workspace / mutation.path
-    source, about = path.read_bytes(), path.stat()
-    path.write_bytes(mutation.apply(source))
-    child = os.fork()
-    enough = int(30 + 4 * limit)  # of the processor's time, for the machine may be busy
-    if child == 0:
-        os.setsid()
-        resource.setrlimit(resource.RLIMIT_CPU, (enough, enough))
-        _test(workspace, tests)
-    ends = time.monotonic() + 10 * enough
-    status = 1
-    try:
-        while time.monotonic() < ends:
-            done, code = os.waitpid(child, os.WNOHANG)
-            if done:
-                status = code
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Called by pytest in place of running what it collected."""
+        journal = self.folder / f"tests-{'-'.join(self.tests).replace('/', '.')[:80]}.jsonl"
+        asks = Path(os.environ["PLANTED_ASKED"])
+        for _ in range(20):  # a test that ends the process is left out
+            if _forked(lambda: self._without_fault(session.items, journal, asks)) == 0:
                 break
-            time.sleep(0.05)
-        else:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-    finally:
-        path.write_bytes(source)
-        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
-    return status == 0
+        for line in journal.read_text().splitlines():
+            test, seconds, numbers = json.loads(line)
+            if numbers is not None:
+                self.seconds[test] = seconds
+                for number in numbers:
+                    self.asked.setdefault(number, set()).add(test)
+        found = self.folder / "found.jsonl"
+        for number, mutation in self._left(found):
+            items = self._chosen(number, mutation, session.items)
+            at_import = number not in self.asked
+            start = time.monotonic()
+            alive = self._survives(number, items, at_import=at_import)
+            with found.open("a") as file:
+                entry = [str(mutation), self.tests, alive, len(items), round(time.monotonic() - start, 1)]
+                file.write(json.dumps(entry) + "\n")
+            if alive:
+                print(f"survives {len(items)} tests: {mutation}", flush=True)
+        return True
 
+    def _left(self, found: Path) -> Iterator[tuple[int, Mutation]]:
+        """Faults that neither were killed nor met by these very tests."""
+        done = set()
+        for line in found.read_text().splitlines() if found.exists() else ():
+            text, tests, alive, *_ = json.loads(line)
+            if not alive or tuple(tests) == self.tests:
+                done.add(text)
+        return ((i, m) for i, m in enumerate(self.drawn) if str(m) not in done)
 
-def _test(workspace: Path, tests: list[str]) -> None:
-    """Run tests in this process and end it: status 0 where all pass."""
-    import pytest
+    def _without_fault(self, items: list[pytest.Item], journal: Path, asks: Path) -> int:
+        """Run every test that has no line yet, and write its seconds and the faults it asked for; None: it failed."""
+        import _planted
 
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
-    os.chdir(workspace)
-    sys.path[:] = [str(workspace / "src"), str(workspace), *(p for p in sys.path if p != str(ROOT))]
-    os.environ["PYTHONPATH"] = str(workspace / "src")
-    for name in [n for n in sys.modules if n.split(".")[0] in ("benchmarks", "intact8", "tests")]:
-        del sys.modules[name]
-    code = 1
-    try:
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
-    finally:
-        os._exit(0 if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else 1)
-
-
-def work(number: int, folder: Path, todo: Queue[Any], done: Queue[Any], limit: float) -> None:
-    """One worker: a copy of the repository, in which it puts one fault after another."""
-    sys.dont_write_bytecode = True
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    import numpy  # noqa: F401
-    import onnxruntime  # noqa: F401
-    import torch
-
-    torch.set_num_threads(1)
-    workspace = folder / f"workspace{number}"
-    shutil.rmtree(workspace, ignore_errors=True)
-    ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "build", "*.egg-info")
-    shutil.copytree(ROOT, workspace, ignore=ignored)
-    subprocess.run([sys.executable, "-m", "compileall", "-q", str(workspace / "src")], check=False)
-    while (entry := todo.get()) is not None:
-        mutation, tests = entry
-        done.put((mutation, len(tests), not tests or survives(workspace, mutation, tests, limit)))
-    shutil.rmtree(workspace, ignore_errors=True)
-
-
-def run(folder: Path, count: int, seed: int, workers: int, limit: float, rooms: tuple[str, ...]) -> int:
-    """Plant faults and count. Returns the exit status."""
-    collected = json.loads((folder / "lines.json").read_text())
-    drawn, journal = draw(count, seed, rooms), folder / f"found-{seed}.jsonl"
-    earlier = dict(map(json.loads, journal.read_text().splitlines())) if journal.exists() else {}
-    left = [mutation for mutation in drawn if str(mutation) not in earlier]
-    survivors = sum(earlier.get(str(mutation), False) for mutation in drawn)
-    context = get_context("fork")
-    todo, done = context.Queue(), context.Queue()
-    for mutation in left:
-        todo.put((mutation, chosen(mutation, collected, limit)))
-    for _ in range(workers):
-        todo.put(None)
-    processes = [context.Process(target=work, args=(n, folder, todo, done, limit)) for n in range(workers)]
-    for process in processes:
-        process.start()
-    for i in range(len(drawn) - len(left), len(drawn)):
-        mutation, tests, alive = done.get()
+        known = {json.loads(line)[0] for line in journal.read_text().splitlines()} if journal.exists() else set()
+        left = [item for item in items if item.nodeid not in known]
         with journal.open("a") as file:
-            file.write(json.dumps([str(mutation), alive]) + "\n")
-        survivors += alive
-        if alive:
-            print(f"survives {tests} tests: {mutation}", flush=True)
-        elif i % 25 == 24:
-            print(f"{i + 1} of {len(drawn)}: {survivors} survive", flush=True)
-    for process in processes:
-        process.join()
-    share = 1 - survivors / max(len(drawn), 1)
-    print(f"killed {len(drawn) - survivors} of {len(drawn)}: {share:.1%}")
-    return 0 if share >= ENOUGH else 1
+            for item, following in zip(left, [*left[1:], None], strict=True):
+                print(json.dumps([item.nodeid, 0, None]), file=file, flush=True)
+                _planted.seen.clear()
+                asks.write_text("")
+                self.failed, start = False, sum(os.times()[:4])
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if not self.failed:
+                    numbers = sorted(set(map(int, asks.read_text().split())))
+                    print(json.dumps([item.nodeid, sum(os.times()[:4]) - start, numbers]), file=file, flush=True)
+        return 0
+
+    def _chosen(self, number: int, mutation: Mutation, items: list[pytest.Item]) -> list[pytest.Item]:
+        """The tests that ask for a fault, file by file, quick ones first; where none does, those of its room."""
+        room = "/".join(mutation.path.split("/")[2:-1])
+        tests = self.asked.get(number) or {
+            t for t in self.seconds if t.startswith((f"tests/{room}/", mutation.path, "tests/test_tiny"))
+        }
+        mine = sorted((i for i in items if i.nodeid in tests), key=lambda item: self.seconds[item.nodeid])
+        total, taken = 0.0, list[pytest.Item]()
+        for item in mine:
+            total += self.seconds[item.nodeid]
+            if taken and total > self.limit:
+                break
+            taken.append(item)
+        first = {item.path: i for i, item in reversed(list(enumerate(taken)))}
+        return sorted(taken, key=lambda item: first[item.path])
+
+    def _survives(self, number: int, items: list[pytest.Item], *, at_import: bool) -> bool:
+        """Whether all tests pass with the fault in place."""
+        if not items:
+            return True
+        allowed = int(ALLOWED + 3 * sum(self.seconds[item.nodeid] for item in items))
+
+        def meet() -> int:
+            resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
+            os.environ["PLANTED"] = str(number)
+            if at_import:
+                command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+                return subprocess.run([*command, *(item.nodeid for item in items)], check=False).returncode
+            import _planted
+
+            _planted.now = number
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    return 1
+            return 0
+
+        return _forked(meet, 10.0 * allowed) == 0
 
 
-def main() -> None:
-    """Read the command line."""
+def _forked(work: Any, seconds: float = float("inf")) -> int:
+    """The status of a child that does it, which may die or hang."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+        try:
+            status = work()
+        finally:
+            os._exit(status)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return 1
+
+
+def prepare(folder: Path, count: int, seed: int, rooms: tuple[str, ...]) -> list[Mutation]:
+    """A copy of the repository with all faults in it. Those of an earlier run in the folder stay, whatever changed."""
+    source, workspace = folder / "source", folder / "workspace"
+    ignored = shutil.ignore_patterns(".git", ".venv", ".ci", "__pycache__", "build", "*.egg-info", ".*_cache")
+    if not source.exists():
+        shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    shutil.rmtree(workspace, ignore_errors=True)
+    shutil.copytree(ROOT, workspace, ignore=ignored)
+    shutil.copytree(source / "src", workspace / "src", dirs_exist_ok=True)
+    paths = sorted(p for room in rooms for p in (source / "src" / "intact8" / room).rglob("*.py"))
+    every = [m for path in paths for m in mutations(source, path)]
+    drawn = random.Random(seed).sample(every, min(count, len(every)))
+    for name in {m.path for m in drawn}:
+        mine = [(i, m) for i, m in enumerate(drawn) if m.path == name]
+        (workspace / name).write_bytes(planted((source / name).read_bytes(), mine))
+    (workspace / "src" / "_planted.py").write_text(QUESTION)
+    return drawn
+
+
+def main() -> int:
+    """Plant faults and count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("collect", "run"))
-    parser.add_argument("--folder", type=Path, required=True, help="for what is collected and for copies of the source")
+    parser.add_argument("--folder", type=Path, required=True, help="for results and a copy of the repository")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of tests per mutation, at most")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of tests per fault, at most")
     parser.add_argument("--rooms", nargs="+", default=list(ROOMS), choices=ROOMS)
+    parser.add_argument("--tests", nargs="+", default=list(TESTS), help="that meet what is not killed yet")
+    parser.add_argument("--marked", default="not bench and not long", help="which tests, as pytest's -m takes them")
     given = parser.parse_args()
-    if given.command == "collect":
-        collect(given.folder)
-    else:
-        sys.exit(run(given.folder, given.count, given.seed, given.workers, given.seconds, tuple(given.rooms)))
+    folder = given.folder.resolve()
+    drawn = prepare(folder, given.count, given.seed, tuple(given.rooms))
+    workspace = folder / "workspace"
+    os.chdir(workspace)
+    sys.dont_write_bytecode = True
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(workspace / "src"), "OMP_NUM_THREADS": "1"}
+    os.environ["PLANTED_ASKED"] = str(folder / "asked")
+    sys.path[:1] = [str(workspace / "src"), str(workspace)]
+    for name in [n for n in sys.modules if n.split(".")[0] in ("benchmarks", "intact8", "tests")]:
+        del sys.modules[name]
+    plugin = Planted(folder, drawn, given.seconds, tuple(given.tests))
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", given.marked]
+    pytest.main([*options, *given.tests], plugins=[plugin])
+    killed = set()
+    for line in (folder / "found.jsonl").read_text().splitlines():
+        text, _, alive, *_ = json.loads(line)
+        if not alive:
+            killed.add(text)
+    count = sum(str(m) in killed for m in drawn)
+    print(f"killed {count} of {len(drawn)}: {count / len(drawn):.1%}")
+    return 0 if count >= ENOUGH * len(drawn) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

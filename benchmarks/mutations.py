@@ -34,6 +34,7 @@ class Mutation:
         first, last: lines of the expression or statement it replaces, counted from 1.
         start, end: its bytes in the file.
         before, after: its text.
+        statement: whether it is one, and no expression.
     """
 
     path: str
@@ -43,13 +44,37 @@ class Mutation:
     end: int
     before: str
     after: str
-
-    def apply(self, source: bytes) -> bytes:
-        """The file's bytes with the fault in it."""
-        return source[: self.start] + self.after.encode() + source[self.end :]
+    statement: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}:{self.first}: {' '.join(self.before.split())} -> {self.after}"
+
+
+def planted(source: bytes, faults: list[tuple[int, Mutation]]) -> bytes:
+    """A file's bytes with all of these numbered faults in it, each where ``planted(number)`` is true."""
+    mark = b"from __future__ import annotations\n"  # every file with code in it has it
+    faults = sorted(faults, key=lambda fault: (fault[1].start, -fault[1].end))
+    return _within(source, 0, len(source), faults).replace(
+        mark, mark + b"from _planted import planted as _planted\n", 1
+    )
+
+
+def _within(source: bytes, start: int, end: int, faults: list[tuple[int, Mutation]]) -> bytes:
+    """Some bytes of a file with the faults in them; an inner one lies in what an outer one leaves as it is."""
+    out = b""
+    while faults:
+        (number, outer), *rest = faults
+        inner = [fault for fault in rest if fault[1].start < outer.end]
+        faults = rest[len(inner) :]
+        before, asks = _within(source, outer.start, outer.end, inner), b"_planted(%d)" % number
+        out += source[start : outer.start]
+        if outer.statement:
+            indent = source[source.rfind(b"\n", 0, outer.start) + 1 : outer.start]
+            out += b"if %s: %s\n%selse: %s" % (asks, outer.after.encode(), indent, before)
+        else:
+            out += b"(%s if %s else (%s))" % (outer.after.encode(), asks, before)
+        start = outer.end
+    return out + source[start:end]
 
 
 def mutations(root: Path, path: Path) -> list[Mutation]:
@@ -64,7 +89,8 @@ def mutations(root: Path, path: Path) -> list[Mutation]:
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         before = source[start:end].decode()
         name = path.relative_to(root).as_posix()
-        found.append(Mutation(name, node.lineno, node.end_lineno or node.lineno, start, end, before, after))
+        last, statement = node.end_lineno or node.lineno, isinstance(node, ast.AugAssign)
+        found.append(Mutation(name, node.lineno, last, start, end, before, after, statement))
     return found
 
 
@@ -108,7 +134,7 @@ def _own(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     elif isinstance(node, ast.Call) and (name := _called(node)) in NAMES:
         yield node.func, ast.unparse(node.func).removesuffix(name) + NAMES[name]
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        yield node, "pass"
+        yield node, "None"
     elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
         yield node, ast.unparse(ast.AugAssign(node.target, OPERATORS[type(node.op)](), node.value))
     if isinstance(node, ast.If | ast.IfExp):

@@ -44,6 +44,11 @@ def test_the_first_operation_that_loses_it_is_named() -> None:
     assert row["sqnr"] < 20 < row["plain"] and program.provenance["lost"]["node"] == "2"
 
 
+def test_samples_without_dimensions_are_compared() -> None:
+    program = intact8.quantize(nn.Tanhshrink().eval(), [torch.randn(()) for _ in range(8)])
+    assert program.run(torch.tensor(0.5)).shape == ()
+
+
 def test_quantize_checks_as_well() -> None:
     with pytest.warns(AccuracyWarning, match="1 of 1 outputs"):
         intact8.quantize(network(), torch.randn(64, 8), Recipe(inputs={"*": Scheme(fixed=(1e-3, 128))}))

@@ -88,7 +88,7 @@ def measure_outputs(sim: Simulation) -> Measured:
         return Measured([], 0, [], {})
     few = [t[:FEW] for t in inputs] if sim.quantized_graph.batched else inputs
     measured = _measured(sim, few)
-    more = len(inputs[0]) > len(few[0]) and any("plain" in row for row in measured.outputs)
+    more = inputs[0].shape[:1] > few[0].shape[:1] and any("plain" in row for row in measured.outputs)
     return replace(_measured(sim, inputs), inputs=few) if more else measured
 
 
