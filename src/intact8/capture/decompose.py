@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def traced(call: Call, run: Callable[..., Any], examples: list[Tensor]) -> torch
     Raises:
         CaptureError: tracing fails.
     """
-    table: Any = {**core_aten_decompositions(), **FORMULAS}
+    table: Any = {**_of_torch(), **FORMULAS}
     try:
         graph: torch.fx.GraphModule = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(*examples)
     except FAILURES as error:
@@ -86,6 +87,12 @@ def traced(call: Call, run: Callable[..., Any], examples: list[Tensor]) -> torch
     for node in graph.graph.nodes:
         node.meta |= {key: call.fx.meta.get(key) for key in ("nn_module_stack", "stack_trace")}
     return graph
+
+
+@functools.cache
+def _of_torch() -> dict[Any, Callable[..., Any]]:
+    """Return torch's decompositions into its core operators; torch takes 30 ms to collect them each time."""
+    return dict(core_aten_decompositions().items())
 
 
 def tensor_nodes(fx: torch.fx.Node) -> list[torch.fx.Node]:
