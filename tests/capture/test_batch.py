@@ -71,6 +71,38 @@ def test_samples_along_dimension_1_may_be_any_number(kind: str) -> None:
         assert intact8.verify(program, given, engines=ENGINES).exact
 
 
+class Transducer(nn.Module):
+    """Two recurrent layers of sequences that differ in length, joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sounds, self.words, self.end = nn.LSTM(8, 6, bidirectional=True), nn.GRU(4, 12), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        sounds, words = self.sounds(x)[0].transpose(0, 1), self.words(y)[0].transpose(0, 1)
+        z: Tensor = self.end(torch.tanh(sounds[:, :, None] + words[:, None]))
+        return z
+
+
+def test_steps_and_samples_may_be_any_number() -> None:
+    torch.manual_seed(0)
+    model, example = Transducer().eval(), (torch.randn(9, 4, 8), torch.randn(5, 4, 4))
+    program = intact8.quantize(model, [example] * 8, example_inputs=example)
+    assert [program.tensors[name].shape for name in program.inputs] == [(None, "samples", 8), (5, "samples", 4)]
+    for steps, samples in ((9, 1), (3, 7)):
+        given = torch.randn(steps, samples, 8), torch.randn(5, samples, 4)
+        wanted, found = model(*given), program.run(*given)
+        assert found.shape == wanted.shape and float((found - wanted).norm() / wanted.norm()) < 0.1
+        assert intact8.verify(program, given, engines=ENGINES).exact
+    inside = capture(nn.Sequential(Turned(), nn.LSTM(8, 6)), torch.randn(4, 9, 8))  # samples come first all the same
+    assert inside.graph.nodes[inside.graph.inputs[0]].shape == (None, 9, 8)
+
+
+class Turned(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(0, 1)
+
+
 class PerHead(nn.Module):
     """A table (heads, 3, 3) repeated for every sample, added to scores of samples and heads in one dimension."""
 

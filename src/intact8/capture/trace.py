@@ -163,6 +163,12 @@ class Example:
         size = next(iter(deep.values())).shape[1]
         return Dynamic({key: {1: SAMPLES} for key, x in deep.items() if x.shape[1] == size}, {}, found=True)
 
+    def sequence_first(self, steps: bool, second: Dynamic, said: str) -> Captured:
+        """Return the graph for any number of samples along dimension 1, and of ``steps`` along dimension 0."""
+        captured = self.captured(steps, _leaves(self.layout, second, self.args, self.kwargs), second)
+        note = f"samples are along dimension 1 of {', '.join(second.names)}; {said}"
+        return replace(captured, notes=(*captured.notes, note))
+
     def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
         """Return the model's graph, which computes what the model does."""
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
@@ -188,22 +194,32 @@ SAMPLES = "samples"
 def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
     """Return the graph for any batch size, or for the example's where samples depend on one another."""
     if dynamic_batch:
+        second = None if named else example.second_dimension()
         try:
-            return example.captured(True, named, wanted)
+            captured = example.captured(True, named, wanted)
         except (BatchError, InternalError) as error:
             fixed = f"{FIXED_BATCH}: {error}"
-        second = None if named else example.second_dimension()
+        else:
+            if second is None or not _steps_change(captured.graph):
+                return captured
+            try:
+                return example.sequence_first(True, second, "dimension 0, of steps, may change, too")
+            except CaptureError as error:
+                note = f"{FIXED_BATCH} along dimension 1 of {', '.join(second.names)}: {error}"
+                return replace(captured, notes=(*captured.notes, note))
         if second is not None:
             try:
-                places = _leaves(example.layout, second, example.args, example.kwargs)
-                captured = example.captured(False, places, second)
-                note = f"samples are along dimension 1 of {', '.join(second.names)}; dimension 0 is the example's"
-                return replace(captured, notes=(*captured.notes, note))
+                return example.sequence_first(False, second, "dimension 0 is the example's")
             except CaptureError:
                 pass
         captured = example.captured(False, named, wanted)
         return replace(captured, notes=(*captured.notes, fixed))
     return example.captured(False, named, wanted)
+
+
+def _steps_change(graph: Graph) -> bool:
+    """Return whether dimension 0 of the inputs is that of the steps of a recurrent layer, so that it is no batch."""
+    return any(n.op in ("lstm", "gru", "rnn") and graph.nodes[n.inputs[0]].shape[0] is None for n in graph)
 
 
 def _leaves(
