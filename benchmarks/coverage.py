@@ -50,7 +50,8 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
     """A model with random weights and batch norm statistics taken from random images, so that activations are alive.
 
     Args:
-        name: of torchvision's model, or "timm-" and the name of one of timm's.
+        name: of torchvision's model, or "timm-" and the name of one of timm's, or "smp-" and one of
+            segmentation_models_pytorch, with a ResNet18 as its encoder, or that of one of ultralytics' YOLO.
         seed: of the weights.
         size: of images, for models that have to know it.
     """
@@ -60,6 +61,12 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
         import timm
 
         model = timm.create_model(name.removeprefix("timm-"), pretrained=False)
+    elif name.startswith("smp-"):
+        import segmentation_models_pytorch
+
+        model = segmentation_models_pytorch.create_model(name.removeprefix("smp-"), "resnet18", encoder_weights=None)
+    elif name.startswith("yolo"):
+        model = Detector(name)
     elif hasattr(models.segmentation, name):
         model = models.segmentation.__dict__[name](weights=None, weights_backbone=None)
     else:
@@ -75,6 +82,20 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
         if not name.startswith(("vit", "swin", "timm-vit")):
             model(torch.randn(8, 3, 96, 96))
     return model.eval()
+
+
+class Detector(torch.nn.Module):
+    """Backbone, neck and head of a YOLO, as far as boxes and scores."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        from ultralytics.nn.tasks import DetectionModel
+
+        self.model = DetectionModel(f"{name}.yaml", verbose=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """(N, 3, H, W) → (N, 4 + classes, boxes)."""
+        return self.model(x) if self.training else self.model(x)[0]
 
 
 def transformer(name: str, size: int) -> torch.nn.Module:

@@ -8,6 +8,7 @@ import importlib.metadata
 import itertools
 import json
 import platform
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+import intact8
 from intact8.engines.peak_throughput import int8_peak
 from intact8.timing import Timing, interleaved
 
@@ -71,6 +73,24 @@ def attempt(failed: dict[str, str], who: str, make: Callable[[], Any]) -> Any:
     except Exception as error:  # noqa: BLE001 - a peer that fails is reported
         failed[who] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]:.100}"
         return None
+
+
+def kept_program(path: Path, make: Callable[[], intact8.Program]) -> intact8.Program:
+    """The program that an earlier run left in a file, or what is made now, as it is read from there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make().save(path)
+    return intact8.Program.load(path)
+
+
+@contextmanager
+def kept_networks(folder: Path | None) -> Iterator[Path]:
+    """Where quantized networks lie: a folder for later runs, or one that is removed."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
 
 
 def cosine(a: Any, b: Any) -> float:
@@ -180,6 +200,7 @@ def arguments(text: str | None, field: Field, models: Sequence[str]) -> argparse
     parser.add_argument("--contenders", nargs="*", default=list(field.contenders), choices=field.contenders)
     parser.add_argument("--seconds", type=float, default=6.0, help="per setting and three contenders")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--folder", type=Path, help="keep quantized networks there for the next run")
     parser.add_argument("--again", action="store_true", help="measure anew what today's file holds")
     return parser
 

@@ -33,6 +33,8 @@ FLOWS = {
     "NNCF: OpenVINO model in float32, torch module": ("NNCF, OpenVINO model", "NNCF, torch module"),
 }
 """Row of the README's table → flows of mismatches.json, in the order of the row's numbers."""
+TIMED = ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0")
+"""Networks of the README's table of times; the whole result has more."""
 CONTENDERS = {
     "torch fp32": "float32",
     "intact8/native": "**intact8** (share of peak)",
@@ -104,7 +106,7 @@ def speed() -> list[str]:
     """Milliseconds per call with one thread, and the ratio to the fastest peer."""
     results = json.loads((LATEST / "speed.json").read_text(encoding="utf-8"))["results"]
     rows = [f"| network | batch | {' | '.join(CONTENDERS.values())} | intact8 : fastest peer |", "|---" * 7 + "|"]
-    for result in (r for r in results if r["threads"] == 1):
+    for result in (r for r in results if r["threads"] == 1 and r["model"] in TIMED):
         times = {who: result["contenders"][who]["median_ms"] for who in CONTENDERS}
         cells = [f"{ms:.{1 if ms >= 100 else 2}f}" for ms in times.values()]
         cells[1] = f"**{cells[1]}** ({100 * result['contenders']['intact8/native']['share_of_peak']:.0f} %)"

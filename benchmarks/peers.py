@@ -106,6 +106,16 @@ def torch_compiled(model: nn.Module, example: Tensor) -> Predict:
     return without_grad(compiled)
 
 
+def kept_openvino(path: Path, make: Callable[[], Any]) -> Any:
+    """An ``openvino.Model`` that an earlier run left in a file, or what is made now, as it is read from there."""
+    import openvino
+
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        openvino.save_model(make(), path, compress_to_fp16=False)
+    return openvino.Core().read_model(path)
+
+
 def nncf_openvino(model: nn.Module, calibration: Tensor, transformer: bool = False) -> Any:
     """NNCF's post-training quantization of the OpenVINO model, its defaults; an ``openvino.Model`` of dynamic batch.
 
@@ -167,7 +177,10 @@ def ort_session(path: Path | str, threads: int) -> Any:
 
 
 def quantize_onnx(model: nn.Module, calibration: Tensor, folder: Path, batch: int = 32) -> Path:
-    """ONNX Runtime ``quantize_static``: QDQ, uint8 activations, per-channel int8 weights, min-max calibration."""
+    """ONNX Runtime ``quantize_static``: QDQ, uint8 activations, per-channel int8 weights, min-max calibration.
+
+    A file that is there already is taken as it is.
+    """
     import onnxruntime.quantization as q
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -181,6 +194,9 @@ def quantize_onnx(model: nn.Module, calibration: Tensor, folder: Path, batch: in
             return next(self.batches, None)
 
     float_path, prepared, int8 = folder / "float.onnx", folder / "prepared.onnx", folder / "int8.onnx"
+    if int8.exists():
+        return int8
+    folder.mkdir(parents=True, exist_ok=True)
     export_onnx(model, calibration[:2], float_path)
     quant_pre_process(str(float_path), str(prepared), skip_symbolic_shape=True)
     q.quantize_static(
@@ -191,11 +207,14 @@ def quantize_onnx(model: nn.Module, calibration: Tensor, folder: Path, batch: in
 
 
 def quantize_onnx_dynamic(model: nn.Module, example: Tensor, folder: Path) -> Path:
-    """ONNX Runtime ``quantize_dynamic``: uint8 activations, per-channel int8 weights."""
+    """ONNX Runtime ``quantize_dynamic``: uint8 activations, per-channel int8 weights; an existing file is taken."""
     import onnxruntime.quantization as q
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     float_path, prepared, int8 = folder / "plain.onnx", folder / "plain_prepared.onnx", folder / "dynamic.onnx"
+    if int8.exists():
+        return int8
+    folder.mkdir(parents=True, exist_ok=True)
     export_onnx(model, example, float_path)
     quant_pre_process(str(float_path), str(prepared), skip_symbolic_shape=True)
     q.quantize_dynamic(str(prepared), str(int8), per_channel=True, weight_type=q.QuantType.QInt8)

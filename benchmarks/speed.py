@@ -1,6 +1,7 @@
 """Latency of everybody side by side: float32, intact8 on three engines, and peers. A Markdown table and a JSON file.
 
-    python benchmarks/speed.py [--models resnet18 …] [--batches 1 8] [--threads 1 2] [--contenders …] [--out FOLDER]
+    python benchmarks/speed.py [--models resnet18 …] [--batches 1 8] [--threads 1 2] [--contenders …]
+        [--out FOLDER] [--folder FOLDER]
 
 Contenders take turns within one run, so that a machine that slows down slows all of them; figures are medians, ratios
 come with their quartiles. Outputs are compared with float32 before anything is timed. The machine's int8 peak is
@@ -11,7 +12,6 @@ compiler and minutes. What fails is reported as failed. Interrupted, it goes on 
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ import intact8
 import peers
 from coverage import build
 from intact8.engines import get_engine
-from latency import Call, Field, arguments, attempt, run
+from latency import Call, Field, arguments, attempt, kept_networks, kept_program, run
 from peers import ort_session, quantize_onnx
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0")
@@ -67,7 +67,7 @@ class Network:
         name: of the model, see ``coverage.build``.
         size: of the square images.
         wanted: names of contenders.
-        folder: where ONNX files may lie.
+        folder: where quantized networks lie or will lie.
     """
 
     def __init__(self, name: str, size: int, wanted: Sequence[str], folder: Path) -> None:
@@ -77,15 +77,24 @@ class Network:
         self.macs = count_macs(self.model, self.data[:1])
         self.failed: dict[str, str] = {}
         # onednn fuses a residual into its convolution; the other engines want it separate.
-        default = intact8.recipes.default()
-        recipes = {NATIVE: default, OURS: intact8.recipes.fast(), OURS_OV: default, OURS_ORT: default}
         self.programs = {
-            who: intact8.quantize(self.model, self.data.split(8), recipe=recipe) for who, recipe in recipes.items()
+            who: self._program(folder, "fast" if who == OURS else "default") for who in INTACT if who in wanted
         }
         self.last = build(name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.onnx = self._try(ORT, lambda: quantize_onnx(build(name), self.data, folder))
+        self.onnx = self._try(ORT, lambda: quantize_onnx(build(name), self.data, folder / name))
         self.ao = self._try(AO, lambda: peers.torch_ao_fx(build(name), self.data))
-        self.nncf = self._try(NNCF, lambda: peers.nncf_openvino(build(name), self.data))
+        nncf = folder / name / "nncf.xml"
+        self.nncf = self._try(
+            NNCF, lambda: peers.kept_openvino(nncf, lambda: peers.nncf_openvino(build(name), self.data))
+        )
+
+    def _program(self, folder: Path, recipe: str) -> intact8.Program:
+        """The network by one of the named recipes."""
+
+        def make() -> intact8.Program:
+            return intact8.quantize(self.model, self.data.split(8), recipe=getattr(intact8.recipes, recipe)())
+
+        return kept_program(folder / self.name / recipe, make)
 
     def _try(self, who: str, make: Callable[[], Any]) -> Any:
         return attempt(self.failed, who, make) if who in self.wanted else None
@@ -144,8 +153,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
 
     def subjects(name: str) -> Iterator[Network]:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Network(name, args.size, args.contenders, Path(folder))
+        with kept_networks(args.folder) as folder:
+            yield Network(name, args.size, args.contenders, folder)
 
     run(FIELD, args, "speed", subjects)
 

@@ -10,7 +10,6 @@ not values, decide the time. Padding is masked inside the network, so that every
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ import peers
 from coverage import torchvision
 from intact8 import recipes
 from intact8.engines import get_engine
-from latency import Call, Field, arguments, attempt, run
+from latency import Call, Field, arguments, attempt, kept_networks, kept_program, run
 from peers import ort_session
 
 FLOAT, COMPILED, DYNAMIC = "torch fp32", "torch fp32 compiled", "intact8 dynamic/onednn"
@@ -114,7 +113,7 @@ class Network:
     Args:
         name: one of MODELS.
         wanted: names of contenders.
-        folder: where ONNX files may lie.
+        folder: where quantized networks lie or will lie.
     """
 
     def __init__(self, name: str, wanted: Sequence[str], folder: Path) -> None:
@@ -122,12 +121,20 @@ class Network:
         self.data = samples(name, CALIBRATION, 1)
         self.macs = count_macs(self.model, self.data)
         self.failed: dict[str, str] = {}
-        self.programs = {who: self._try(who, lambda who=who: self._quantize(who)) for who in INTACT}  # type: ignore[misc]
+        folder /= name
+        self.programs = {who: self._try(who, lambda who=who: self._program(folder, who)) for who in INTACT}  # type: ignore[misc]
         example = self.data[:2]
         self.ao = self._try(AO, lambda: peers.torch_ao_dynamic(build(name)))
         self.dynamic = self._try(ORT_DYNAMIC, lambda: peers.quantize_onnx_dynamic(build(name), example, folder))
         self.static = self._try(ORT, lambda: peers.quantize_onnx(build(name), self.data, folder))
-        self.nncf = self._try(NNCF, lambda: peers.nncf_openvino(build(name), self.data, name == "minilm"))
+        nncf = folder / "nncf.xml"
+        transformer = name == "minilm"
+        self.nncf = self._try(
+            NNCF, lambda: peers.kept_openvino(nncf, lambda: peers.nncf_openvino(build(name), self.data, transformer))
+        )
+
+    def _program(self, folder: Path, who: str) -> intact8.Program:
+        return kept_program(folder / who.replace("/", "-"), lambda: self._quantize(who))
 
     def _quantize(self, who: str) -> intact8.Program:
         default = recipes.default()
@@ -185,8 +192,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
 
     def subjects(name: str) -> Iterator[Network]:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Network(name, args.contenders, Path(folder))
+        with kept_networks(args.folder) as folder:
+            yield Network(name, args.contenders, folder)
 
     run(FIELD, args, "transformers-speed", subjects)
 
