@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
     Attributes:
         name: what it is.
-        source: what migrate is given, and a checkpoint or None.
+        source: what migrate is given, a checkpoint or None, and keyword arguments, if any.
         deployed, simulated: what the other tool computes; None where there is none.
         data, labels: held out; None without labels.
         calibration: what migrate is given as data.
@@ -51,7 +51,7 @@ class Case(NamedTuple):
     """
 
     name: str
-    source: tuple[Any, Any]
+    source: tuple[Any, ...]
     deployed: Callable[[Tensor], Tensor]
     simulated: Callable[[Tensor], Tensor] | None
     data: Tensor
@@ -160,6 +160,9 @@ def eager_cases(task: Task, fused: list[list[str]]) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as at:
         torch.save(there.state_dict(), Path(at, "x.pth"))
         yield Case(f"{kind}: file of torch.save", (code, Path(at, "x.pth")), there, None, *held_out, "b")
+        torch.save(eager.state_dict(), Path(at, "p.pth"))
+        source = code, Path(at, "p.pth"), {"qconfig": wrapped.qconfig}
+        yield Case(f"{kind}: file of torch.save, observers", source, there, eager, *held_out, "b")
         torch.jit.save(torch.jit.script(there), Path(at, "x.pt"))
         yield Case(f"{kind}: TorchScript file", (code, Path(at, "x.pt")), there, None, *held_out, "d")
 
@@ -313,6 +316,7 @@ def pretrained_case() -> Iterator[Case]:
     yield Case("mobilenet_v2 (ImageNet): quantizable, converted", (there, None), there, None, *tensors)
     source = task.model, there.state_dict()
     yield Case("mobilenet_v2 (ImageNet): state dict, plain network", source, there, None, *tensors)
+    yield from pt2e_cases("mobilenet_v2 (ImageNet)", task.model, *tensors[:3])
 
 
 def measured(case: Case, images: int) -> dict[str, Any]:
@@ -323,7 +327,7 @@ def measured(case: Case, images: int) -> dict[str, Any]:
         program = intact8.quantize(model, case.calibration, recipe)
         mismatches = intact8.verify(program, case.data[:16]).mismatches
     else:
-        made = intact8.migrate(*case.source, data=case.calibration)
+        made = intact8.migrate(*case.source[:2], data=case.calibration, **dict(*case.source[2:]))
         report, program = made.report, made.program
         some = case.data[: program.tensors[program.inputs[0]].shape[0] or 16]
         mismatches = intact8.verify(program, some, sim=made.simulation).mismatches

@@ -21,6 +21,7 @@ from tests.fuzz.checkpoints import mutated
 
 import intact8
 from intact8.errors import InputError, IntactError
+from intact8.migration.description import rounding
 from intact8.migration.onnx_graph import read_onnx
 from intact8.migration.onnx_network import describe_graph
 
@@ -307,3 +308,72 @@ def test_operands_that_do_not_fit_raise_our_errors_only(tmp_path: Path) -> None:
         (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
         with contextlib.suppress(IntactError):
             describe_graph(read_onnx(tmp_path / "odd.onnx"))
+
+
+def stored(**arrays: Any) -> list[Any]:
+    return [constant(name, np.asarray(value)) for name, value in arrays.items()]
+
+
+INTO = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])
+GRID: dict[str, Any] = {"s": np.float32(0.03), "z": np.uint8(100)}
+
+
+@pytest.mark.parametrize("value", [100, 7, None])
+def test_integers_are_padded_with_integers(value: int | None, tmp_path: Path) -> None:
+    """The number around them is that of the integer, 0 where none is given: not the integer itself."""
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    more = {} if value is None else {"v": np.uint8(value)}
+    nodes = [
+        INTO,
+        helper.make_node("Pad", ["q", "p", *more], ["r"], name="pad"),
+        helper.make_node("DequantizeLinear", ["r", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["f"], axis=0),
+        helper.make_node("Conv", ["d", "f"], ["y"], name="conv"),
+    ]
+    rng = np.random.default_rng(0)
+    weight = {"w": rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8), "ws": np.full(4, 0.01, np.float32)}
+    path = write(
+        tmp_path / "pad.onnx",
+        nodes,
+        stored(**GRID, p=pads, wz=np.zeros(4, np.int8), **weight, **more),
+        (2, 3, 6, 6),
+        ["y"],
+    )
+    x = rng.uniform(-3, 4.5, (2, 3, 6, 6)).astype(np.float32)
+    described = describe_graph(read_onnx(path))
+    with rounding(described.marks):
+        np.testing.assert_allclose(described.model(torch.from_numpy(x)).numpy(), run(path, x), rtol=1e-5, atol=1e-4)
+    made = intact8.migrate(path, data=torch.from_numpy(x))
+    assert made.report.weights == 108 and made.report.weights_changed == 0
+
+
+def test_integers_that_are_read_as_numbers_are_refused(tmp_path: Path) -> None:
+    cast = [INTO, helper.make_node("Cast", ["q"], ["y"], name="cast", to=TensorProto.FLOAT)]
+    assert refused(write(tmp_path / "a.onnx", cast, stored(**GRID), (2, 3), ["y"])).startswith("cast: Cast of integers")
+    other = helper.make_node("QuantizeLinear", ["x", "t", "z"], ["o"])
+    both = [INTO, other, helper.make_node("Concat", ["q", "o"], ["c"], name="cat", axis=1)]
+    both.append(helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"]))
+    made = write(tmp_path / "b.onnx", both, stored(**GRID, t=np.float32(0.1)), (2, 3), ["y"])
+    assert refused(made).startswith("cat: Concat of integers of several grids")
+
+
+def test_factors_of_a_gemm_go_into_scales_and_a_constant_is_added_to_integers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weight, x = rng.integers(-127, 128, (8, 16)).astype(np.int8), rng.uniform(-3, 4, (32, 16)).astype(np.float32)
+    numbers = {"w": weight, "ws": np.full(8, 0.02, np.float32), "wz": np.zeros(8, np.int8), "b": np.ones(8, np.float32)}
+    grids = {"t": np.float32(0.3), "u": np.uint8(128), "c": np.uint8(30), "cs": np.float32(0.05)}
+    nodes = [
+        INTO,
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["f"], axis=0),
+        helper.make_node("Gemm", ["d", "f", "b"], ["g"], name="gemm", alpha=0.5, beta=2.0, transB=1),
+        helper.make_node("QuantizeLinear", ["g", "t", "u"], ["gq"]),
+        helper.make_node(
+            "QLinearAdd", ["gq", "t", "u", "c", "cs", "z", "t", "u"], ["a"], name="add", domain="com.microsoft"
+        ),
+        helper.make_node("DequantizeLinear", ["a", "t", "u"], ["y"]),
+    ]
+    path = write(tmp_path / "gemm.onnx", nodes, stored(**GRID, **numbers, **grids), (32, 16), ["y"])
+    made = intact8.migrate(path, data=torch.from_numpy(x))
+    assert made.report.weights == 128 and made.report.weights_changed == 0 and not made.report.floats
+    assert float(np.abs(made.program.run(x) - run(path, x)).max()) < 0.31  # one step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
@@ -82,12 +84,27 @@ def linear_layer(r: Reader, node: Node, x: str, w: str, bias: Array | None, turn
 
 def _gemm(r: Reader, node: Node) -> None:
     x, w, *rest = node.inputs
-    plain = node.attrs.get("alpha", 1.0) == 1.0 == node.attrs.get("beta", 1.0) and not node.attrs.get("transA", 0)
+    alpha, beta = (node.attrs.get(name, 1.0) for name in ("alpha", "beta"))
+    plain = alpha > 0 and not node.attrs.get("transA", 0)
     bias = r.known.get(rest[0]) if rest and rest[0] else None
     if not plain or w not in r.known or (rest and rest[0] and (bias is None or bias.ndim != 1)):
         r.plain(node, OPERATORS["Gemm"])
         return
+    if alpha != 1.0:
+        w = _scaled(r, w, alpha)
+    bias = bias * beta if bias is not None and beta != 1.0 else bias
     linear_layer(r, node, x, w, bias, bool(node.attrs.get("transB", 0)))
+
+
+def _scaled(r: Reader, name: str, factor: float) -> str:
+    """Return the name of a stored weight times a positive factor: its integers, with other scales."""
+    made = f"{name} * {factor}"
+    r.known[made] = (r.known[name] * np.float32(factor)).astype(np.float32)
+    if name in r.stored:
+        r.stored[made] = replace(r.stored[name], scale=r.stored[name].scale * factor)
+    if name in r.loose:
+        r.loose.add(made)
+    return made
 
 
 def _matmul(r: Reader, node: Node) -> None:

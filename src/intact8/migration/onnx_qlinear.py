@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from intact8.errors import InputError
 
@@ -15,7 +16,7 @@ from .onnx_graph import Node
 from .onnx_layers import conv_layer, linear_layer
 from .onnx_module import Step
 from .onnx_operators import OPERATORS, Operator
-from .onnx_reader import Grid, Reader, Translate, store
+from .onnx_reader import Grid, Reader, Translate, store, tensor_of
 
 
 def _qlinear_conv(r: Reader, node: Node) -> None:
@@ -92,18 +93,23 @@ def _qgemm(r: Reader, node: Node) -> None:
 
 
 def _qlinear(function: Callable[..., Any] | None, operands: int, r: Reader, node: Node) -> None:
-    """Translate one or two operands with their grids, and the grid of the result."""
+    """Translate one or two operands with their grids, one of which may be stored, and the grid of the result."""
     real = f"{node.outputs[0]}.real"
-    names = []
+    names: list[str] = []
+    stored: dict[int, Tensor] = {}
     for i in range(operands):
         source = node.inputs[3 * i]
         grid = r.grid(node, 3 * i + 1, 3 * i + 2, "uint8")
         if source in r.known:
-            raise InputError(f"{node.kind} with a constant", where=node.name, remedy="export it in QDQ form")
-        names.append(_expect(r, node, 3 * i, grid))
+            numbers = (r.known[source].astype(np.float64) - grid.zero_point) * grid.scale
+            stored[i] = tensor_of(numbers.astype(np.float32))
+        else:
+            names.append(_expect(r, node, 3 * i, grid))
+    if not names:
+        raise InputError(f"{node.kind} of constants", where=node.name, remedy="simplify the graph")
     plain = Node(node.name, node.kind.removeprefix("QLinear"), tuple(names), (real,), node.attrs)
     step = function or OPERATORS[plain.kind](Operator(plain, {}))
-    r.network.add(node.name, Step(step, {}), names, [real])
+    r.network.add(node.name, Step(step, stored), names, [real])
     _finish(r, node, real, 3 * operands)
 
 

@@ -78,6 +78,7 @@ class Reader:
     Attributes:
         known: name → constant.
         grids: name → grid of a tensor that holds integers there, and the numbers they stand for here.
+        integers: names of tensors that hold integers there; ``grids`` has what they stand for.
         stored: name → constant weight that was dequantized: its integers.
         dynamic: name of what is made of a tensor that is quantized while it runs → what it is ("integers", "scale",
             "zero", "scales", "sums"), the tensor, and what else is known of it.
@@ -93,6 +94,7 @@ class Reader:
         self.graph = graph
         self.known: dict[str, Array] = dict(graph.constants)
         self.grids: dict[str, Grid] = {}
+        self.integers: set[str] = set()
         self.stored: dict[str, WeightGrid] = {}
         self.loose: set[str] = set()
         self.joined: set[str] = set()
@@ -158,6 +160,7 @@ class Reader:
             raise InputError("an input of integers whose scale is not known", where=name, remedy="give the float one")
         grid = self.grid(reader, 1, 2, self.graph.inputs[name][0])
         self.mark(name, f"{name}.marked", grid, name)
+        self.integers.add(name)
         self.alias[name] = f"{name}.marked"
         self.described.notes.append(f"{name}: integers there; here, floats or the integers")
 
@@ -168,6 +171,7 @@ class Reader:
             self.described.requantized.append(label)
             self.joined.add(result)
         self.grids[result] = grid
+        self.integers.add(result)
         mark = self.described.marks.make(grid.activation(label))
         self.network.add(f"{label}_mark", mark, [source], [result])
 
@@ -205,10 +209,15 @@ class Reader:
 
     def plain(self, node: Node, make: Callable[[Operator], Function]) -> None:
         """Add an operator of numbers, or compute it now where all it reads is known."""
+        self.refuse_integers(node)
         known = {i: self.known[name] for i, name in enumerate(node.inputs) if name in self.known}
         settings = set(SETTINGS.get(node.kind, ()))
         if node.kind == "Gather" and 1 in known and 0 not in known:
             settings = {1}
+        if node.kind == "Pad" and node.inputs[0] in self.integers:
+            # What is put around integers is an integer, 0 where none is given; the numbers are padded with its number.
+            grid = self.grids[self.name(node.inputs[0])]
+            known[2] = (known.get(2, np.zeros(())).astype(np.float64) - grid.zero_point.item()) * grid.scale.item()
         function = make(Operator(node, known))
         operands = [(i, name) for i, name in enumerate(node.inputs) if name and i not in settings]
         names = {name for _, name in operands}
@@ -225,6 +234,19 @@ class Reader:
         if node.kind in MOVES and reads and reads[0] in self.grids:
             for name in node.outputs:
                 self.grids[name] = self.grids[reads[0]]
+            if node.inputs[0] in self.integers:
+                self.integers.update(node.outputs)
+
+    def refuse_integers(self, node: Node) -> None:
+        """Refuse an operator that does more with integers than to move those of one grid."""
+        grids = [self.grids[self.name(name)] for name in node.inputs if name in self.integers]
+        if grids and node.kind not in {*MOVES, "Shape"}:
+            remedy = "dequantize what it reads, as in QDQ form"
+            raise InputError(f"{node.kind} of integers", where=node.name, why="it reads them as numbers", remedy=remedy)
+        if any(not grid.same(grids[0]) for grid in grids):
+            raise InputError(
+                f"{node.kind} of integers of several grids", where=node.name, remedy="export it in QDQ form"
+            )
 
     def _fold(self, node: Node, function: Function, values: list[Array]) -> None:
         try:
@@ -235,9 +257,8 @@ class Reader:
         self.known |= {name: y.numpy() for name, y in zip(node.outputs, results, strict=True)}
 
     def _constant_operand(self, node: Node, module: str, i: int, grid: WeightGrid) -> None:
-        """Mark a quantized constant that is no layer's weight."""
-        if grid.scale.size == 1:
-            self.described.notes.append(f"{node.name}: its constant {grid.name} is quantized anew, in 8 bits")
+        """Tell of a quantized constant that is no layer's weight."""
+        self.described.notes.append(f"{node.name}: its constant {grid.name} is quantized anew, in 8 bits, or float")
 
 
 Translate = Callable[[Reader, Node], None]
@@ -257,6 +278,7 @@ def _quantize(r: Reader, node: Node) -> None:
     before = r.grids.get(r.name(source))
     if before is not None and before.same(grid):
         r.alias[node.outputs[0]] = r.name(source)
+        r.integers.add(node.outputs[0])
         return
     r.mark(r.name(source), node.outputs[0], grid, source)
 
@@ -316,6 +338,7 @@ def _limit(kind: str, r: Reader, node: Node) -> None:
     if len(node.inputs) != 2 or len(numbers) != 1:
         r.plain(node, OPERATORS[node.kind])
         return
+    r.refuse_integers(node)
     (source,) = (name for name in node.inputs if name not in numbers)
     limit = float(r.known[numbers[0]].item())
 
