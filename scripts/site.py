@@ -21,8 +21,10 @@ LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
 def on_config(config: Any) -> Any:
-    """Set the address of the site, where it has one."""
-    config.site_url = runpy.run_path(str(ROOT / "src" / "intact8" / "addresses.py"))["SITE"] or None
+    """Set the addresses of the site and of the repository, where there are any."""
+    addresses = runpy.run_path(str(ROOT / "src" / "intact8" / "addresses.py"))
+    config.site_url, config.repo_url = addresses["SITE"] or None, addresses["REPOSITORY"] or None
+    config.repo_name = "/".join(addresses["REPOSITORY"].split("/")[-2:])
     return config
 
 

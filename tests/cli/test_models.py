@@ -25,6 +25,9 @@ def make():
 def picky(width):
     return nn.Linear(2, width)
 
+def failing():
+    raise ValueError("no weights here")
+
 def wrong():
     return "a string"
 
@@ -37,6 +40,7 @@ class Net(nn.Linear):
 @pytest.fixture(autouse=True)
 def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets_of_the_user.py").write_text(SOURCE)
+    (tmp_path / "broken_of_the_user.py").write_text("raise RuntimeError('no such operator')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -56,6 +60,10 @@ def test_modules_functions_and_classes_give_models_in_eval_mode(attribute: str) 
         ("nets_of_the_user:number", "cannot be called"),
         ("nets_of_the_user:picky", "without arguments"),
         ("nets_of_the_user:wrong", "not an nn.Module"),
+        ("nets_of_the_user:failing", "failed. Reason: ValueError: no weights here"),
+        ("nets_of_the_user.py:make", "such as nets_of_the_user:make"),
+        ("nets_of_the_user.py", "a file, not a network"),
+        ("broken_of_the_user:make", "cannot import .* RuntimeError: no such operator"),
     ],
 )
 def test_wrong_specs_say_what_is_wrong(spec: str, words: str) -> None:
@@ -81,6 +89,9 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
     torch.save(torch.nn.Linear(2, 3), tmp_path / "whole.pt")
     with pytest.raises(InputError, match="cannot read these weights"):
         load_model("nets_of_the_user:make", tmp_path / "whole.pt")
+    (tmp_path / "note.txt").write_text("hello")
+    with pytest.raises(InputError, match="cannot read these weights"):
+        load_model("nets_of_the_user:make", tmp_path / "note.txt")
     (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 9)
     with pytest.raises(InputError, match="cannot read these weights"):
         load_model("nets_of_the_user:make", tmp_path / "broken.safetensors")
@@ -96,3 +107,6 @@ def test_recipes_are_presets_by_name_or_files(tmp_path: Path) -> None:
         as_recipe("nonsense")
     with pytest.raises(RecipeError, match="absent.toml"):
         as_recipe("absent.toml")
+    (tmp_path / "broken.toml").write_text("[recipe\n")
+    with pytest.raises(RecipeError, match=r"broken\.toml: recipe: this is not TOML"):
+        as_recipe(str(tmp_path / "broken.toml"))

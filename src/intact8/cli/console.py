@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableT
 from rich.segment import Segment
 from rich.text import Text
 
-from intact8.errors import IntactError
+from intact8.errors import InputError, IntactError
 from intact8.text import one_line, printable_lines
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*args: Any, debug: bool = False, **options: Any) -> None:
         with friendly(debug):
+            _check_output(options.get("output"))
             function(*args, **options)
 
     signature = inspect.signature(function, eval_str=True)
@@ -129,6 +131,17 @@ def friendly(debug: bool) -> Iterator[None]:
             if debug:
                 raise
             _fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+
+
+def _check_output(path: Path | None) -> None:
+    """Refuse before an hour of work what could not be written after it."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        why = f"the folder {path.parent} does not exist"
+        raise InputError("cannot write here", where=str(path), why=why, remedy="create the folder, or choose another")
+    if path.is_dir():
+        raise InputError("is a folder", where=str(path), remedy="give the name of a file inside it")
 
 
 def _fail(text: str) -> None:

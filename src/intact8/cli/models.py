@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intact8.errors import InputError
+from intact8.errors import InputError, in_short
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,22 +43,33 @@ def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
 
     module_name, colon, attribute = spec.partition(":")
     if not (module_name and colon and attribute):
-        remedy = "for instance torchvision.models:resnet18"
-        raise InputError("not of the form package.module:factory", where=spec, remedy=remedy)
+        what = "a file, not a network" if Path(spec).is_file() else "not of the form package.module:factory"
+        remedy = (
+            "name what makes the network, for instance torchvision.models:resnet18, and its weights as --state-dict"
+        )
+        raise InputError(what, where=spec, remedy=remedy)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    if module_name.endswith(".py"):
+        remedy = f"name the module as Python imports it, such as {Path(module_name).stem}:{attribute}"
+        raise InputError("a file has no place here", where=spec, remedy=remedy)
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        remedy = "run where it can be imported from"
-        raise InputError(f"cannot import {module_name!r}", where=spec, why=str(error), remedy=remedy) from error
+    except Exception as error:  # what a module does when it is imported is its own affair
+        is_missing = isinstance(error, ImportError)
+        why = in_short(error) if is_missing else f"{type(error).__name__}: {in_short(error)}"
+        remedy = (
+            "run where it can be imported from" if is_missing else f"see that python -c 'import {module_name}' works"
+        )
+        raise InputError(f"cannot import {module_name!r}", where=spec, why=why, remedy=remedy) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise InputError(f"{module_name!r} has no {attribute!r}", where=spec, remedy="name a function or a class")
         found = getattr(found, part)
     model = found if isinstance(found, nn.Module) else _call(found, spec)
     if not isinstance(model, nn.Module):
-        raise InputError(f"gives a {type(model).__name__}, not an nn.Module", where=spec)
+        what = f"gives {type(model).__name__}, not an nn.Module"
+        raise InputError(what, where=spec, remedy="name a function or a class that makes the network")
     if state_dict is not None:
         _load_weights(model, state_dict)
     return model
@@ -93,23 +104,28 @@ def _call(factory: Any, spec: str) -> Any:
     except TypeError as error:
         remedy = "write a small function that gives them, and name that"
         raise InputError("cannot be called without arguments", where=spec, why=str(error), remedy=remedy) from error
-    return factory()
+    try:
+        return factory()
+    except Exception as error:  # the factory is anybody's code, and so is what it raises
+        why = f"{type(error).__name__}: {in_short(error, 300)}"
+        raise InputError(
+            "failed", where=spec, why=why, remedy="see that it works when called without arguments"
+        ) from error
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    import pickle
-
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not path.is_file():
         raise InputError("no such file", where=str(path))
     try:
         weights: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError) as error:
+    except Exception as error:  # bytes that are no weights make torch's unpickler raise errors of any kind
         remedy = "save model.state_dict() only"
-        raise InputError("cannot read these weights", where=str(path), why=str(error), remedy=remedy) from error
+        raise InputError(
+            "cannot read these weights", where=str(path), why=in_short(error, 300), remedy=remedy
+        ) from error
     if not isinstance(weights, dict):
         raise InputError(f"holds a {type(weights).__name__}, not a state dict", where=str(path))
     if isinstance(weights.get("state_dict"), dict):  # the usual training checkpoint
@@ -117,4 +133,4 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise InputError("these weights do not fit the model", where=str(path), why=str(error)) from error
+        raise InputError("these weights do not fit the model", where=str(path), why=in_short(error, 300)) from error

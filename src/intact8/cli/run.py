@@ -92,7 +92,9 @@ def write(path: Path, arrays: dict[str, Array]) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError("cannot write here", where=str(path), why=str(error)) from error
+        raise InputError(
+            "cannot write here", where=str(path), why=str(error.strerror), remedy="choose another"
+        ) from error
     import numpy as np
 
     temporary = Path(name)

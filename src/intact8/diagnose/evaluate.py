@@ -92,7 +92,8 @@ class EvaluationReport(Shown, JsonReport):
             for s in self.scores
         )
         headings = columns("<network", "<metric", "value", "difference", "95 % interval", "p (McNemar)")
-        return Grid(headings, rows, f"{self.samples:,} samples; differences are paired, from the first network")
+        paired = "; differences are paired, from the first network" if len({s.network for s in self.scores}) > 1 else ""
+        return Grid(headings, rows, f"{self.samples:,} samples{paired}")
 
     def __rich__(self) -> Any:
         return self.grid().__rich__()

@@ -229,7 +229,10 @@ class Recipe:
         except (OSError, UnicodeDecodeError) as error:
             remedy = "check the path"
             raise RecipeError("cannot read the recipe", where=str(path), why=str(error), remedy=remedy) from error
-        return Recipe.from_toml(text)
+        try:
+            return Recipe.from_toml(text)
+        except RecipeError as error:
+            raise RecipeError(error.what, where=f"{path}: {error.where}", why=error.why, remedy=error.remedy) from error
 
 
 def _scheme(base: Scheme, given: Any, where: str) -> Scheme:
