@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from intact8.calibration.data import first_batch
 from intact8.calibration.dynamic_dimensions import changing
 from intact8.calibration.run import Progress, calibrate
-from intact8.calibration.summary import CalibrationWarning
-from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module
-from intact8.diagnose.fidelity import Measured, check_outputs, choose_between_layers
+from intact8.diagnose.between_layers import choose_between_layers
+from intact8.diagnose.fidelity import Measured, check_outputs
 from intact8.errors import CalibrationError, StateError
 from intact8.lower import lower
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.prepare import prepare, simulate_captured, warn_of_training_mode
+from intact8.recipes import as_recipe
+from intact8.simulation.prepare import capture_for_simulation, prepare, simulate_captured, warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 from intact8.verification import verify
 
@@ -83,8 +81,9 @@ def quantize(
 
     Where an output is further from float's than plain W8A8 (8-bit weights and layer inputs alone) leaves it, by 0.01 of
     cosine or 6 dB, and the recipe leaves that open (``between_layers="auto"``), calibration is repeated with residual
-    sums, then with everything between layers in float32, until it is not; the program's recipe says which. Data that
-    can be read only once, an iterator, are not read again.
+    sums, then with everything between layers in float32, until it is not; the program's recipe says which. Where the
+    samples are few, the outputs compared are those of a quarter of them, with ranges calibrated on the others.
+    Data that can be read only once, an iterator, are not read again.
 
     Example:
         >>> import torch, intact8
@@ -102,24 +101,13 @@ def quantize(
     dynamic: Mapping[str, Mapping[int, Any]] | Dynamic | None = dynamic_shapes
     if dynamic is None:
         dynamic, data = changing(model, example_inputs, data)
-    sim = prepare(model, example_inputs, recipe, dynamic_shapes=dynamic)
+    chosen = as_recipe(recipe)
+    captured = capture_for_simulation(model, example_inputs, dynamic)
+    sim = simulate_captured(model, captured, chosen)
     calibrate(sim, data, progress=progress)
-    if sim.recipe.between_layers != "auto" or isinstance(data, Iterator):
+    if chosen.between_layers != "auto" or isinstance(data, Iterator):
         return convert(sim)
-
-    @functools.cache
-    def captured() -> Captured:
-        with torch.inference_mode(False):
-            return capture(model, example_inputs, dynamic_shapes=dynamic)
-
-    def calibrated(between: str) -> Simulation:
-        other = simulate_captured(model, captured(), replace(sim.recipe, between_layers=between))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # it was told the first time
-            calibrate(other, data, progress=progress)
-        return other
-
-    return _lowered(*choose_between_layers(sim, calibrated))
+    return _lowered(*choose_between_layers(sim, data, partial(simulate_captured, model, captured)))
 
 
 __all__ = ["CalibrationError", "calibrate", "convert", "prepare", "quantize", "verify"]

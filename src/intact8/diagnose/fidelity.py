@@ -8,11 +8,10 @@ named.
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from intact8.calibration.data import device_of
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.executors import Executor, FloatExecutor
 from intact8.errors import AccuracyWarning
-from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS
 from intact8.simulation.quantized_tensor import real
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
@@ -49,9 +47,6 @@ CLEAN = 60.0
 
 MOSTLY_FLOAT = 0.5
 """Share of multiplications in float that is told, unless the recipe asks for it."""
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,50 +82,48 @@ def measure_outputs(sim: Simulation) -> Measured:
     if not inputs or not sim.graph.outputs:
         return Measured([], 0, [], {})
     few = [t[:FEW] for t in inputs] if sim.quantized_graph.batched else inputs
-    measured = _measured(sim, few)
+    measured = _measured(sim, [few])
     more = inputs[0].shape[:1] > few[0].shape[:1] and any("plain" in row for row in measured.outputs)
-    return replace(_measured(sim, inputs), inputs=few) if more else measured
+    return replace(_measured(sim, [inputs]), inputs=few) if more else measured
 
 
-def _measured(sim: Simulation, inputs: list[Tensor]) -> Measured:
+def measure_unseen(sim: Simulation, unseen: Sequence[list[Tensor]], seen: Sequence[list[Tensor]]) -> Measured:
+    """Compare outputs for samples that a simulation was not calibrated on; plain W8A8 takes its ranges from ``seen``.
+
+    Args:
+        sim: calibrated on ``seen``.
+        unseen, seen: flat inputs, batch by batch.
+    """
+    return _measured(sim, unseen, seen)
+
+
+def _measured(sim: Simulation, calls: Sequence[list[Tensor]], seen: Sequence[list[Tensor]] = ()) -> Measured:
     with torch.no_grad():
-        wanted, work = _float(sim, inputs)
-        got = {name: real(value) for name, value in sim.run(list(inputs)).items()}
+        results = [_float(sim, inputs) for inputs in calls]
+        wanted = _joined(outputs for outputs, _ in results)
+        got = _joined({name: real(v) for name, v in sim.run(list(inputs)).items()} for inputs in calls)
         outputs: list[dict[str, Any]] = [
             {"name": n, "sqnr": _sqnr(wanted[n], got[n]) if wanted[n].dtype == torch.float32 else None}
             for n in dict.fromkeys(sim.graph.outputs)
         ]
         suspicious = [row for row in outputs if row["sqnr"] is not None and row["sqnr"] < SUSPICIOUS]
-        plain = _plain(sim, inputs) if suspicious else {}
+        ranges = _layer_input_ranges(sim, seen) if suspicious else {}
+        plain = _joined(_plain(sim, inputs, ranges) for inputs in calls) if suspicious else {}
         for row in suspicious:
             y = wanted[row["name"]]
             row["plain"] = _sqnr(y, plain[row["name"]])
             row["apart"] = round(_cosine(y, plain[row["name"]]) - _cosine(y, got[row["name"]]), 4)
-    return Measured(inputs, int(inputs[0].shape[0]) if inputs[0].dim() else 1, outputs, work)
+    count = sum(int(inputs[0].shape[0]) if inputs[0].dim() else 1 for inputs in calls)
+    return Measured(calls[0], count, outputs, results[0][1])
 
 
-def choose_between_layers(sim: Simulation, calibrated: Callable[[str], Simulation]) -> tuple[Simulation, Measured]:
-    """Return the cheapest simulation whose outputs are no worse than plain W8A8's, or the nearest to that.
-
-    Args:
-        sim: of the recipe with ``between_layers="auto"``, calibrated.
-        calibrated: returns that of the same recipe with another ``between_layers``.
-    """
-    tried = [(sim, measure_outputs(sim))]
-    for between in FLOAT_BETWEEN_LAYERS if sim.weight_points else ():
-        if not tried[-1][1].behind:
-            break
-        other = calibrated(between)
-        tried.append((other, measure_outputs(other)))
-    if not tried[-1][1].behind:
-        chosen = tried[-1]
-    else:
-        chosen = min(tried, key=lambda pair: max(row["apart"] for row in pair[1].behind))
-    if chosen[0] is not sim:
-        name = tried[0][1].behind[0]["name"]
-        message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
-        log.info(message, name, chosen[0].recipe.between_layers)
-    return chosen
+def _joined(calls: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return every output of all calls, flat."""
+    pieces: dict[str, list[Tensor]] = {}
+    for outputs in calls:
+        for name, y in outputs.items():
+            pieces.setdefault(name, []).append(y.flatten())
+    return {name: torch.cat(found) for name, found in pieces.items()}
 
 
 def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str, Any]:
@@ -203,8 +196,27 @@ def _float(sim: Simulation, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
     return _outputs(sim, inputs, compute), work
 
 
-def _plain(sim: Simulation, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return every output where weights and inputs of integer layers are rounded, and nothing else."""
+def _layer_input_ranges(sim: Simulation, calls: Iterable[Sequence[Tensor]]) -> dict[str, tuple[float, float]]:
+    """Return the least and largest value, or 0, of every input of integer layers."""
+    executor, found = FloatExecutor(sim.tensors), dict[str, tuple[float, float]]()
+
+    def compute(node: Node, taken: Sequence[Tensor]) -> Tensor:
+        if node.name in sim.weight_points and node.op in ("conv", "linear"):
+            (low, high), name = _extremes(taken[0]), node.inputs[0]
+            before = found.get(name, (0.0, 0.0))
+            found[name] = min(low, before[0]), max(high, before[1])
+        return executor(node, taken)
+
+    for inputs in calls:
+        _outputs(sim, inputs, compute)
+    return found
+
+
+def _plain(sim: Simulation, inputs: Sequence[Tensor], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Tensor]:
+    """Return every output where weights and inputs of integer layers are rounded, and nothing else.
+
+    Inputs of layers that ``ranges`` does not know are rounded in the range that they have here.
+    """
 
     def rounded(node: Node, weight: Tensor) -> Tensor:
         point = sim.weight_points.get(node.name)
@@ -222,18 +234,26 @@ def _plain(sim: Simulation, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
             name = node.inputs[0]
             if name not in read:
                 point = sim.point(name)
-                read[name] = _rounded(taken[0], 256 if point is None else point.hi - point.lo + 1)
+                levels = 256 if point is None else point.hi - point.lo + 1
+                read[name] = _rounded(taken[0], levels, *ranges.get(name, _extremes(taken[0])))
             taken = [read[name], *taken[1:]]
         return executor(node, taken)
 
     return _outputs(sim, inputs, compute)
 
 
-def _rounded(x: Tensor, levels: int) -> Tensor:
-    """Round a tensor on the affine grid of its own range."""
-    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
+def _extremes(x: Tensor) -> tuple[float, float]:
+    low, high = x.aminmax()
+    return min(float(low), 0.0), max(float(high), 0.0)
+
+
+def _rounded(x: Tensor, levels: int, low: float, high: float) -> Tensor:
+    """Round a tensor on the affine grid of a range."""
     scale = (high - low) / (levels - 1)
-    return torch.round(x / scale) * scale if scale > 0 and math.isfinite(scale) else x
+    if not (scale > 0 and math.isfinite(scale)):
+        return x
+    zero = round(-low / scale)
+    return (torch.round(x / scale) + zero).clamp(0, levels - 1).sub(zero) * scale
 
 
 def _outputs(sim: Simulation, inputs: Sequence[Tensor], compute: Executor) -> dict[str, Tensor]:

@@ -56,19 +56,30 @@ def prepare(
         >>> type(sim).__name__
         'Simulation'
     """
+    chosen = as_recipe(recipe)
+    return simulate_captured(model, capture_for_simulation(model, example_inputs, dynamic_shapes), chosen)
+
+
+def capture_for_simulation(
+    model: nn.Module, example_inputs: Any, dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None
+) -> Captured:
+    """Return the captured model, of which simulations under several recipes can be made.
+
+    Raises:
+        CaptureError, InputError, StateError: as :func:`prepare`.
+    """
     if isinstance(model, nn.Module) and any(isinstance(module, Simulation) for module in model.modules()):
         what, why = "this model is a simulation already", "preparing twice would throw its learned scales away"
         remedy = "call intact8.calibrate or intact8.convert on it, or prepare the original float model"
         raise StateError(what, why=why, remedy=remedy)
-    chosen = as_recipe(recipe)
-    # The simulation will be trained, so none of its tensors may be made in inference mode.
+    # Simulations will be trained, so none of their tensors may be made in inference mode.
     with torch.inference_mode(False):
         captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
-        from intact8.simulation.torch_compile import register_backend  # imports slowly, but capture has done that
+    from intact8.simulation.torch_compile import register_backend  # imports slowly, but capture has done that
 
-        register_backend()
-        _warn_of_a_fixed_batch(captured)
-        return simulate_captured(model, captured, chosen)
+    register_backend()
+    _warn_of_a_fixed_batch(captured)
+    return captured
 
 
 def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> Simulation:
@@ -94,7 +105,7 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
                 for key, name in zip(captured.input_keys, captured.graph.inputs, strict=True)
             )
             text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
-            warnings.warn(CaptureWarning(text), stacklevel=3)
+            warnings.warn(CaptureWarning(text), stacklevel=4)
 
 
 def in_training_mode(model: nn.Module) -> list[str]:

@@ -1,0 +1,105 @@
+"""What lies between layers, chosen by how near the outputs are to the float network's.
+
+A choice has to hold for samples that nobody has seen. The range of a tensor in n samples is left by a further sample
+with a probability of at most 2/(n + 1), where they are drawn alike: where n is large, what calibration saw is what will
+come; where it is small, outputs that look good on the samples that gave the ranges can be clipped in any other. Few
+samples are therefore divided, and the outputs of every part are those of ranges calibrated on the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from intact8.calibration.data import batches, device_of, merged
+from intact8.calibration.run import calibrate
+from intact8.calibration.summary import CalibrationWarning
+from intact8.diagnose.fidelity import Measured, measure_outputs, measure_unseen
+from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
+from intact8.simulation.simulation import Simulation
+
+FEW = 32
+"""Samples, at most, of which some are held out."""
+
+PARTS = 4
+"""Parts of the samples, each of which is held out once."""
+
+log = logging.getLogger(__name__)
+
+Batches = list[list[Tensor]]
+"""Flat inputs, batch by batch."""
+
+
+def choose_between_layers(
+    sim: Simulation, data: Any, simulated: Callable[[Recipe], Simulation]
+) -> tuple[Simulation, Measured]:
+    """Return the cheapest simulation whose outputs are no worse than plain W8A8's, or the nearest to that.
+
+    Args:
+        sim: of the recipe with ``between_layers="auto"``, calibrated.
+        data: what it was calibrated on, to be read again.
+        simulated: returns the simulation of another recipe, not yet calibrated.
+    """
+    parts = _parts(sim, data)
+
+    def calibrated(recipe: Recipe, data: Any) -> Simulation:
+        other = simulated(recipe)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # it was told the first time
+            calibrate(other, data)
+        return other
+
+    def whole(recipe: Recipe) -> tuple[Simulation, Measured]:
+        made = sim if recipe == sim.recipe else calibrated(recipe, data)
+        return made, measure_outputs(made)
+
+    def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
+        """Return for how many parts no output is behind, and the outputs that are in the next.
+
+        Weights are rounded to the nearest integers: what lies between layers does not depend on reconstruction.
+        """
+        for passed, part in enumerate(parts):
+            seen, unseen = (merged(samples, sim.quantized_graph.batched, len(samples)) for samples in part)
+            partly = calibrated(replace(recipe, reconstruction="none"), [tuple(inputs) for inputs in seen])
+            rows = measure_unseen(partly, unseen, seen).behind
+            if rows:
+                return passed, rows
+        return len(parts), []
+
+    found: tuple[Simulation, Measured] | None = None
+    best, lost = (-1, 0.0), ""
+    for between in ("auto", *(FLOAT_BETWEEN_LAYERS if sim.weight_points else ())):
+        recipe = replace(sim.recipe, between_layers=between)
+        tried = None if parts else whole(recipe)
+        passed, rows = first_behind(recipe) if tried is None else (0, tried[1].behind)
+        nearness = passed, -max((row["apart"] for row in rows), default=-math.inf)
+        if found is None or nearness > best:
+            found, best = tried or whole(recipe), nearness
+        if not rows:
+            break
+        lost = lost or rows[0]["name"]
+    assert found is not None
+    if found[0] is not sim:
+        message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
+        log.info(message, lost, found[0].recipe.between_layers)
+    return found
+
+
+def _parts(sim: Simulation, data: Any) -> list[tuple[Batches, Batches]]:
+    """Return (samples for calibration, samples to look at) for every part, as views; none where samples are many."""
+    if not sim.weight_points or not 1 < sim.calibration.get("samples", 0) <= FEW:
+        return []
+    calls = [sim.flatten(*call) for call in islice(batches(data, sim.input_specs, device_of(sim)), FEW)]
+    if sim.quantized_graph.batched:
+        calls = [[t[k : k + 1] for t in inputs] for inputs in calls for k in range(len(inputs[0]))]
+    count = min(PARTS, len(calls))
+    if count < 2:
+        return []
+    return [([c for i, c in enumerate(calls) if i % count != k], calls[k::count]) for k in range(count)]

@@ -1,0 +1,89 @@
+"""What quantize rounds between layers, chosen by samples that ranges were not calibrated on."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact8
+from intact8 import Recipe
+from intact8.diagnose.between_layers import PARTS, _parts
+from intact8.diagnose.fidelity import measure_outputs, measure_unseen
+from intact8.simulation import prepare
+
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)).eval()
+
+
+def samples(count: int, seed: int = 1) -> Tensor:
+    return torch.randn(count, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def calibrated(x: Tensor) -> intact8.Simulation:
+    sim = intact8.prepare(network(), x[:1]).eval()
+    intact8.calibrate(sim, x)
+    return sim
+
+
+def chosen(x: Tensor) -> str:
+    return Recipe.from_toml(intact8.quantize(network(), x).recipe).between_layers
+
+
+def test_outputs_that_other_samples_clip_are_not_rounded() -> None:
+    """Four samples look good on the ranges that they gave themselves, and a fifth is outside of them."""
+    sim = calibrated(samples(4))
+    (seen,), (unseen,) = (
+        measure_outputs(sim).outputs,
+        measure_unseen(sim, [[samples(64, seed=2)]], [[samples(4)]]).outputs,
+    )
+    assert seen["sqnr"] > 25 and unseen["sqnr"] < unseen["plain"] - 3
+    assert chosen(samples(4)) in ("float_residual", "float")
+
+
+def test_many_samples_give_ranges_that_hold() -> None:
+    assert not measure_unseen(calibrated(samples(64)), [[samples(64, seed=2)]], [[samples(64)]]).behind
+    assert chosen(samples(64)) == "auto"
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 32])
+def test_every_sample_is_held_out_once(count: int) -> None:
+    x = samples(count)
+    parts = _parts(calibrated(x), [(x[:1],), (x[1:],)])
+    assert len(parts) == min(PARTS, count)
+    unseen = torch.cat([t for _, batches in parts for (t,) in batches])
+    assert sorted(unseen[:, 0].tolist()) == sorted(x[:, 0].tolist())
+    for seen, other in parts:
+        rows = torch.cat([t for (t,) in (*seen, *other)])
+        assert sorted(rows[:, 0].tolist()) == sorted(x[:, 0].tolist())
+
+
+@pytest.mark.parametrize("count", [1, 33])
+def test_one_sample_and_many_are_not_divided(count: int) -> None:
+    assert _parts(calibrated(samples(count)), samples(count)) == []
+
+
+def test_plain_rounding_clips_what_its_samples_did_not_show() -> None:
+    """Ranges of plain W8A8 are those of the samples that gave the simulation's."""
+    sim, unseen = calibrated(samples(4)), [[10 * samples(8, seed=3)]]
+    (own,), (clipped,) = (measure_unseen(sim, unseen, seen).outputs for seen in ([], [[samples(4)]]))
+    assert clipped["plain"] < 15 < own["plain"]
+
+
+def test_the_model_is_captured_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    calls, capture = [], prepare.capture
+
+    def counted(*args: object, **kwargs: object) -> object:
+        calls.append(args)
+        return capture(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(prepare, "capture", counted)
+    with caplog.at_level(logging.INFO):
+        assert chosen(samples(4)) != "auto"
+    assert len(calls) == 1 and "is further from float than plain W8A8" in caplog.text
