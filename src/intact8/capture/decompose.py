@@ -92,7 +92,7 @@ def traced(call: Call, run: Callable[..., Any], examples: list[Tensor]) -> torch
 @functools.cache
 def _of_torch() -> dict[Any, Callable[..., Any]]:
     """Return torch's decompositions into its core operators; torch takes 30 ms to collect them each time."""
-    return dict(core_aten_decompositions().items())
+    return dict(core_aten_decompositions().items())  # type: ignore[no-untyped-call]
 
 
 def tensor_nodes(fx: torch.fx.Node) -> list[torch.fx.Node]:
