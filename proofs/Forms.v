@@ -124,6 +124,10 @@ split; [intros; simpl; ring |]. split; [intros W ? ?; simpl; assumption |].
 split; [intros W ?; unfold counted; simpl; lra |]. split; intros; vm_compute; lia.
 Qed.
 
+(** OpenVINO: the exact sum times 1/D, rounded, and corrected by what remains of the sum. *)
+Theorem openvino_resize P B C : has_roundings (divided_form P) P 0 OPENVINO_resize B C.
+Proof. exact (resize P B C). Qed.
+
 (** ** Sums of terms *)
 
 Definition sizes_of (terms : list (R * R)) : R := fold_right (fun t total => snd t + total) 0 terms.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intact8.arithmetic import bit_packing, tie_free
+from intact8.arithmetic import bit_packing, norms, softmax, tie_free
 
 PROOFS = Path(__file__).parents[2] / "proofs"
 HEADER = (PROOFS.parent / "native" / "engine" / "product.h").read_text()
@@ -36,6 +36,13 @@ def test_the_counted_roundings_are_those_of_the_proofs() -> None:
     assert proved == counted | {("OPENVINO", form): tuple(n) for form, n in tie_free.OPENVINO.items()}
 
 
+def test_every_form_of_every_engine_has_a_theorem() -> None:
+    defined = re.findall(r"Definition (\w+) := Build_roundings", (PROOFS / "Roundings.v").read_text())
+    stated = [line for line in (PROOFS / "Forms.v").read_text().splitlines() if line.startswith("Theorem")]
+    assert set(defined) <= set(re.findall(r"(?:FORMS|OPENVINO)_\w+", "\n".join(stated)))
+    assert all(form in tie_free.FORMS for forms in tie_free.ROUNDINGS.values() for form in forms)
+
+
 @pytest.mark.parametrize(
     ("file", "statement"),
     [
@@ -46,6 +53,9 @@ def test_the_counted_roundings_are_those_of_the_proofs() -> None:
         ("Main.v", "reach = IZR z + 1);"),
         ("Exact.v", f"(size o < 2 ^ {EXACT})%Z ->"),
         ("Exact.v", f"(first + {bit_packing.MIDDLE[4]}) + 16 * (second + {bit_packing.MIDDLE[4]})."),
+        ("Rows.v", f"count row <= {norms.LONGEST_ROW} ->"),
+        ("Rows.v", f"Forall (fun t => 0 <= t <= {softmax.PEAK}) row ->"),
+        ("Rows.v", f"(count row <= {softmax.FLOAT32_TERMS} ->"),
         ("Exact.v", f"Z.of_nat (length products) <= {NIBBLE_DEPTH} ->"),
     ],
 )
