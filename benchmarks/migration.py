@@ -153,14 +153,14 @@ def eager_cases(task: Task, fused: list[list[str]]) -> Iterator[Case]:
     eager = ao.prepare(wrapped)
     with torch.no_grad():
         eager(task.calibration)
-    there = ao.convert(copy.deepcopy(eager))
+    there, observers = ao.convert(copy.deepcopy(eager)), copy.deepcopy(eager.state_dict())  # to measure is to observe
     yield Case(f"{kind}: eager PTQ, prepared", (eager, None), there, eager, *held_out)
     yield Case(f"{kind}: eager PTQ, converted", (there, None), there, None, *held_out)
     code = ao.QuantWrapper(copy.deepcopy(task.model)).eval()
     with tempfile.TemporaryDirectory() as at:
         torch.save(there.state_dict(), Path(at, "x.pth"))
         yield Case(f"{kind}: file of torch.save", (code, Path(at, "x.pth")), there, None, *held_out, "b")
-        torch.save(eager.state_dict(), Path(at, "p.pth"))
+        torch.save(observers, Path(at, "p.pth"))
         source = code, Path(at, "p.pth"), {"qconfig": wrapped.qconfig}
         yield Case(f"{kind}: file of torch.save, observers", source, there, eager, *held_out, "b")
         torch.jit.save(torch.jit.script(there), Path(at, "x.pt"))

@@ -177,3 +177,18 @@ def test_what_has_no_grid_of_eight_bits_is_refused() -> None:
         intact8.migrate(torch.jit.script(nn.Linear(2, 2)), example_inputs=samples(2))
     with pytest.raises(intact8.InputError, match="activation_post_process_0: observers of an FX model"):
         intact8.migrate(Plain(), prepared("fx ptq").state_dict(), example_inputs=samples(2))
+
+
+@pytest.mark.parametrize("kind", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
+def test_what_torchao_quantizes_in_place_keeps_its_integers(kind: str) -> None:
+    torchao = pytest.importorskip("torchao.quantization")
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+    torchao.quantize_(model, getattr(torchao, kind)())
+    rows = torch.randn(64, 64)
+    made = intact8.migrate(model, data=rows)
+    assert made.report.weights == 2176 and made.report.weights_changed == 0 and not made.report.floats
+    y = model(rows)
+    assert float((made.program.run(rows) - y).abs().max()) < 0.01 * float(y.abs().max())
+    torchao.quantize_(blocked := nn.Linear(64, 32), torchao.Int8DynamicActivationIntxWeightConfig())
+    with pytest.raises(intact8.InputError, match="its weight has 64 scales for 32 rows"):
+        intact8.migrate(blocked, data=rows)

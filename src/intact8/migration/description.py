@@ -34,6 +34,7 @@ class Description:
         weights: name of the parameter → its integers.
         ranges: path → smallest and largest integer and dtype of an activation, where it is not 0, 255 and uint8.
         dynamic: paths of layers whose activations are quantized when the network runs.
+        weight_only: paths of layers whose integers are multiplied as floats.
         integer_functions: whether a function of one number that reads integers gives integers without a grid of its
             own (sigmoid: 1/256), as converted modules of torch.ao do.
         requantized: layers whose weights are quantized anew, because the user said so.
@@ -47,6 +48,7 @@ class Description:
     weights: dict[str, WeightGrid] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
+    weight_only: set[str] = field(default_factory=set)
     integer_functions: bool = False
     requantized: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

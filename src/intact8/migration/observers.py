@@ -120,6 +120,37 @@ def quantized_weight(weight: Tensor, name: str) -> WeightGrid:
     return WeightGrid(name, integers, _numbers(scale), _numbers(zero_point, np.int64), weight.q_per_channel_axis())
 
 
+def stored_by_torchao(weight: object) -> bool:
+    """Return whether a parameter is a tensor of torchao, as its ``quantize_`` makes them."""
+    return isinstance(weight, Tensor) and type(weight).__module__.startswith("torchao")
+
+
+def torchao_weight(weight: Any, name: str) -> tuple[WeightGrid, str]:
+    """Return the integers of a weight of torchao, and the mode of its layer: "weight_only" or "dynamic".
+
+    Raises:
+        InputError: they are not int8 with one scale per row, or activations are quantized otherwise than here.
+    """
+    q, scale, zero = (getattr(weight, key, None) for key in ("qdata", "scale", "zero_point"))
+    remedy = "quantize the float model with intact8.recipes.dynamic() or weight_only()"
+    if not isinstance(q, Tensor) or q.dtype != torch.int8 or not isinstance(scale, Tensor) or q.ndim != 2:
+        raise InputError(f"a weight that is a {type(weight).__name__}", where=name, remedy=remedy)
+    if scale.numel() not in (1, len(q)):
+        what = f"its weight has {scale.numel()} scales for {len(q)} rows"
+        raise InputError(what, where=name, why="a program has one scale per output channel", remedy=remedy)
+    made = getattr(weight, "act_quant_kwargs", None)
+    dynamic = made is not None or getattr(weight, "activation_quantization", None) is not None
+    rows = "PerRow" in str(getattr(made, "granularity", "")) and "SYMMETRIC" in str(getattr(made, "mapping_type", ""))
+    rows = rows and "ASYMMETRIC" not in str(made.mapping_type) and not getattr(made, "reduce_range", False)
+    other = any(getattr(weight, f"act_{key}", None) is not None for key in ("quant_scale", "pre_scale"))
+    if other or (dynamic and not rows):
+        why = "dynamic layers have one symmetric scale per row, of 127 steps"
+        raise InputError("activations with another grid than rows have here", where=name, why=why, remedy=remedy)
+    zeros = torch.zeros_like(scale, dtype=torch.int64) if zero is None else zero
+    grid = WeightGrid(name, q.cpu().numpy().astype(np.int64), _numbers(scale), _numbers(zeros, np.int64))
+    return grid, "dynamic" if dynamic else "weight_only"
+
+
 def _numbers(values: Tensor, dtype: Any = np.float64) -> Any:
     return values.detach().reshape(-1).cpu().numpy().astype(dtype)
 

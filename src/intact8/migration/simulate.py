@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -78,6 +78,8 @@ def _placed(graph: Graph, assigned: Assigned, described: Description, recipe: Re
         changes[node.name] = {"quantize": node.name not in assigned.floats}
         if node.module in described.dynamic and node.op in CODED["dynamic"] - GATES.keys():
             changes[node.name] = {"mode": "dynamic"}
+        if node.module in described.weight_only and node.op in CODED["weight_only"]:
+            changes[node.name] = {"mode": "weight_only"}
     first = place(graph, _with_overrides(recipe, changes))
     quantized = {_owner(first.graph, graph, name) for name in (*first.point_of, *first.dequantized)}
     for name, grid in assigned.grids.items():
@@ -132,13 +134,19 @@ def _take_grids(sim: Simulation, described: Description, data: Any) -> None:
         grids = {parameter: described.weights.get(parameter) for parameter in weight_names(node)}
         if grids and all(grid is not None for grid in grids.values()):
             weight_point.source = "held"
-            scales = [_channel_scales(grid, sim, node, parameter) for parameter, grid in grids.items() if grid]
+            scales = [
+                _channel_scales(grid, sim, node, parameter, described.weight_only)
+                for parameter, grid in grids.items()
+                if grid
+            ]
             weight_point.scale, weight_point.free = torch.from_numpy(np.concatenate(scales)), False
     sim.resolve(from_observers=False)
     enter(sim, "frozen")
 
 
-def _channel_scales(grid: WeightGrid, sim: Simulation, node: Node, parameter: str) -> np.ndarray[Any, Any]:
+def _channel_scales(
+    grid: WeightGrid, sim: Simulation, node: Node, parameter: str, weight_only: Collection[str]
+) -> np.ndarray[Any, Any]:
     """Return the weight's scale per output channel; of a layer in mode dynamic without multiplier, (channels, 1)."""
     channels = output_channels(node, sim.tensors[parameter])
     axis = 1 if node.attrs.get("transposed") else 0
@@ -147,7 +155,8 @@ def _channel_scales(grid: WeightGrid, sim: Simulation, node: Node, parameter: st
         what = f"{grid.scale.size} scales along axis {grid.axis} of the weight"
         why = f"a program has one scale for each of the {channels} output channels"
         raise InputError(what, where=grid.name, why=why, remedy=REQUANTIZE)
-    return scales.reshape(-1, 1) if node.op == "embedding" else scales
+    # Layers that multiply integers as floats, and rows of tables, may have several scales per channel: here, one.
+    return scales.reshape(-1, 1) if node.op == "embedding" or node.module in weight_only else scales
 
 
 def used_weights(graph: Graph, described: Description) -> Iterable[tuple[Node, list[WeightGrid]]]:

@@ -12,16 +12,18 @@ from torch import fx, nn
 from intact8.errors import InputError
 from intact8.migration.description import Description
 from intact8.migration.fx_graph import read_graph
-from intact8.migration.observers import observes
+from intact8.migration.observers import observes, stored_by_torchao
 from intact8.migration.torch_ao_modules import CONVERTED, TRAINED, WATCHED, Reader
 
 FUNCTIONALS = frozenset({"FloatFunctional", "FXFloatFunctional", "QFunctional"})
 
 
 def stage_of(model: nn.Module) -> str:
-    """Return "converted" or "prepared" for a model of torch.ao, "" for any other module."""
+    """Return "converted" or "prepared" for a model of torch.ao or torchao, "" for any other module."""
     stage = ""
     for m in model.modules():
+        if stored_by_torchao(getattr(m, "weight", None)):
+            return "converted"
         home = type(m).__module__
         if home.startswith(CONVERTED) and type(m).__name__ not in FUNCTIONALS - {"QFunctional"}:
             return "converted"

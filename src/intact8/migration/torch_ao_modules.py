@@ -21,6 +21,8 @@ from intact8.migration.observers import (
     quantized_weight,
     refuse_wide,
     rows_on_grid,
+    stored_by_torchao,
+    torchao_weight,
     weight_grid,
     weight_observer,
 )
@@ -120,6 +122,8 @@ class Reader:
             InputError: nothing can.
         """
         home, kind = type(m).__module__, type(m).__name__
+        if stored_by_torchao(getattr(m, "weight", None)):
+            return self._stored(path, m)
         if home.startswith(CONVERTED):
             return self._functional(path, m) if kind in ("FloatFunctional", "QFunctional") else self._converted(path, m)
         if hasattr(m, "weight_fake_quant"):
@@ -129,6 +133,14 @@ class Reader:
         if home.startswith(TRAINED) or (home.startswith("torch.ao.nn.quantizable") and kind != "MultiheadAttention"):
             raise unknown(path, m)
         return self._observed(path, m)
+
+    def _stored(self, path: str, m: Any) -> nn.Module:
+        """Return the float layer of one whose weight torchao's ``quantize_`` has replaced."""
+        if type(m) is not nn.Linear:
+            raise unknown(path, m)
+        grid, mode = torchao_weight(m.weight, path)
+        getattr(self.described, mode).add(path)
+        return self._layer(path, m, grid, m.bias)
 
     def _functional(self, path: str, m: Any) -> nn.Module:
         try:
