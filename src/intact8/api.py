@@ -83,7 +83,8 @@ def quantize(
     cosine or 6 dB, and the recipe leaves that open (``between_layers="auto"``), calibration is repeated with residual
     sums, then with everything between layers in float32, until it is not; the program's recipe says which. Where the
     samples are few, the outputs compared are those of a quarter of them, with ranges calibrated on the others.
-    Data that can be read only once, an iterator, are not read again.
+    Where that is not enough and ``portable="auto"``, weights that take all of 8 bits are tried, and a warning tells of
+    it. Data that can be read only once, an iterator, are not read again.
 
     Example:
         >>> import torch, intact8

@@ -12,6 +12,7 @@ import intact8
 from intact8 import Recipe
 from intact8.diagnose.between_layers import PARTS, _parts
 from intact8.diagnose.fidelity import measure_outputs, measure_unseen
+from intact8.errors import AccuracyWarning
 from intact8.simulation import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -87,3 +88,30 @@ def test_the_model_is_captured_once(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     with caplog.at_level(logging.INFO):
         assert chosen(samples(4)) != "auto"
     assert len(calls) == 1 and "is further from float than plain W8A8" in caplog.text
+
+
+def amplifying() -> nn.Sequential:
+    """Rounding errors grow from layer to layer, those of weights most of all."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(m for _ in range(12) for m in (nn.Linear(32, 32), nn.Tanh()))).eval()
+    for module in net:
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=3 / 32**0.5)
+    return net
+
+
+def test_weights_take_all_eight_bits_where_nothing_else_helps_and_that_is_told() -> None:
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(1))
+    with pytest.warns(AccuracyWarning) as told:
+        program = intact8.quantize(amplifying(), x)
+    assert any("a CPU with VNNI" in str(w.message) and "Recipe(portable=True)" in str(w.message) for w in told)
+    assert told[0].filename == __file__
+    assert Recipe.from_toml(program.recipe).portable is False and program.needs == ("vnni",)
+    assert torch.equal(program.run(x), program.run(x, engine="reference"))
+
+
+def test_a_portable_recipe_stays_portable() -> None:
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(1))
+    with pytest.warns(AccuracyWarning, match="lost little by little"):
+        program = intact8.quantize(amplifying(), x, Recipe(portable=True))
+    assert Recipe.from_toml(program.recipe).portable is True and program.needs == ()

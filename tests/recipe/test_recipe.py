@@ -194,9 +194,9 @@ overrides = st.one_of(
     activation=schemes,
     inputs=st.dictionaries(patterns, schemes, max_size=2),
     rules=st.dictionaries(patterns, overrides, max_size=4),
-    portable=st.booleans(),
+    portable=st.sampled_from([True, False, "auto"]),
 )
-def test_toml_round_trip_is_exact(activation: Scheme, inputs: Any, rules: Any, portable: bool) -> None:
+def test_toml_round_trip_is_exact(activation: Scheme, inputs: Any, rules: Any, portable: bool | str) -> None:
     recipe = Recipe(activation=activation, inputs=inputs, overrides=rules, portable=portable)
     again = Recipe.from_toml(recipe.to_toml())
     assert again == recipe and [r.match for r in again.rules] == list(rules)

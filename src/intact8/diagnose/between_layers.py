@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -22,6 +22,7 @@ from intact8.calibration.data import batches, device_of, merged
 from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.diagnose.fidelity import Measured, measure_outputs, measure_unseen
+from intact8.errors import AccuracyWarning
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
 
@@ -73,23 +74,35 @@ def choose_between_layers(
                 return passed, rows
         return len(parts), []
 
-    found: tuple[Simulation, Measured] | None = None
-    best, lost = (-1, 0.0), ""
-    for between in ("auto", *(FLOAT_BETWEEN_LAYERS if sim.weight_points else ())):
-        recipe = replace(sim.recipe, between_layers=between)
+    best, nearest, found, lost = sim.recipe, (-1, 0.0), None, ""
+    for recipe in _less_and_less_rounded(sim):
         tried = None if parts else whole(recipe)
         passed, rows = first_behind(recipe) if tried is None else (0, tried[1].behind)
         nearness = passed, -max((row["apart"] for row in rows), default=-math.inf)
-        if found is None or nearness > best:
-            found, best = tried or whole(recipe), nearness
+        if nearness > nearest:
+            best, nearest, found = recipe, nearness, tried
         if not rows:
             break
         lost = lost or rows[0]["name"]
-    assert found is not None
-    if found[0] is not sim:
+    found = found or whole(best)
+    if best != sim.recipe:
         message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
-        log.info(message, lost, found[0].recipe.between_layers)
+        log.info(message, lost, best.between_layers)
+    if best.portable != sim.recipe.portable:
+        why = f"{lost} is further from float than plain W8A8 where weights leave room for sums of pairs in int16"
+        what = "every engine but the native one needs a CPU with VNNI for this program (portable = False)"
+        warnings.warn(AccuracyWarning(f"{what}: {why}. Remedy: Recipe(portable=True) leaves that room"), stacklevel=3)
     return found
+
+
+def _less_and_less_rounded(sim: Simulation) -> Iterator[Recipe]:
+    """Yield the recipe of a simulation, and others that round less, the cheapest first."""
+    recipe = sim.recipe
+    yield recipe
+    if sim.weight_points:
+        yield from (replace(recipe, between_layers=between) for between in FLOAT_BETWEEN_LAYERS)
+    if any(point.can_saturate for point in sim.weight_points.values()) and recipe.portable == "auto":
+        yield from (replace(recipe, between_layers=between, portable=False) for between in ("auto", "float"))
 
 
 def _parts(sim: Simulation, data: Any) -> list[tuple[Batches, Batches]]:

@@ -60,7 +60,9 @@ class Recipe:
         inputs: schemes of network inputs by name, glob or position; a mapping changes fields of ``activation``.
         overrides: {pattern: None (stay float) or {"activation": …, "weight": …, "input": …, "quantize": bool,
             "mode": …}}. Later ones win. Read it back as ``rules``. See :class:`Override` for the patterns.
-        portable: choose weight scales so that CPUs without VNNI compute the same integers.
+        portable: choose weight scales so that CPUs without VNNI compute the same integers on every engine: True, False
+            (the native engine does all the same, others need VNNI), or "auto": True, but ``quantize`` takes False where
+            outputs are worse than plain W8A8 leaves them however little is rounded between layers.
         residual: "fused": conv + add + activation with one rounding; "separate": two, which every engine runs natively.
         leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
         attention: products of two activations: "integer" where both operands can be had as integers; "float": in the
@@ -109,7 +111,7 @@ class Recipe:
     mode: str = "static"
     rows: str = "per_row"
     group: int = 0
-    portable: bool = True
+    portable: bool | str = "auto"
     residual: str = "separate"
     leaky: str = "fused"
     attention: str = "integer"
@@ -144,7 +146,8 @@ class Recipe:
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
             raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
         for name in ("portable", "bias_correction", "equalize"):
-            check_bool(name, getattr(self, name), "Recipe")
+            if (name, getattr(self, name)) != ("portable", "auto"):
+                check_bool(name, getattr(self, name), "Recipe")
         number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
         if not (number and 0 <= self.smooth <= 1):
             remedy = "give 0 (off) to 1; 0.5 is the customary α"

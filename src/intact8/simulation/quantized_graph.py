@@ -62,7 +62,7 @@ class QuantizedGraph:
             table = self.coded_points if mode else self.weight_points
             if op in GATES:  # their formulas are stated for weights in −127 … 127 (docs/arithmetic.md)
                 table, scheme = self.recurrent_points, replace(scheme, qmin=max(scheme.qmin_effective, -127))
-            portable = recipe.portable and mode != "weight_only" and op != "embedding"
+            portable = bool(recipe.portable) and mode != "weight_only" and op != "embedding"
             free = table is not self.weight_points or name in placed.dequantized
             table[name] = WeightPoint(name, scheme, portable, free=free)
             self._attach(name, "weight_point", table[name])
