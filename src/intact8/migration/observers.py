@@ -138,7 +138,7 @@ def torchao_weight(weight: Any, name: str) -> tuple[WeightGrid, str]:
     if scale.numel() not in (1, len(q)):
         what = f"its weight has {scale.numel()} scales for {len(q)} rows"
         raise InputError(what, where=name, why="a program has one scale per output channel", remedy=remedy)
-    made = getattr(weight, "act_quant_kwargs", None)
+    made: Any = getattr(weight, "act_quant_kwargs", None)
     dynamic = made is not None or getattr(weight, "activation_quantization", None) is not None
     rows = "PerRow" in str(getattr(made, "granularity", "")) and "SYMMETRIC" in str(getattr(made, "mapping_type", ""))
     rows = rows and "ASYMMETRIC" not in str(made.mapping_type) and not getattr(made, "reduce_range", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from intact8_conformance.engines.base import Engine, Unsupported
+from intact8_conformance.engines.executorch import ExecuTorch
 from intact8_conformance.engines.litert import LiteRT
 from intact8_conformance.engines.onnxruntime import OnnxRuntime
 from intact8_conformance.engines.openvino import OpenVino
@@ -21,6 +22,8 @@ ENGINES: dict[str, Engine] = {
         *(Torch(f"torch-{name}", name) for name in ("x86", "onednn", "fbgemm", "qnnpack")),
         LiteRT("litert", xnnpack=True),
         LiteRT("litert-reference", xnnpack=False),
+        ExecuTorch("executorch-xnnpack", xnnpack=True),
+        ExecuTorch("executorch", xnnpack=False),
     )
 }
 """Name → adapter, whether its packages are installed or not."""
