@@ -12,12 +12,15 @@ typedef ptrdiff_t isize; /* a size or an index */
 
 #if defined(_MSC_VER)
 #define INLINE static __forceinline
-#define HIDDEN
 #define restrict __restrict
 #define PREFETCH(at) ((void)(at))
 #else
 #define PREFETCH(at) __builtin_prefetch(at)
 #define INLINE static inline __attribute__((always_inline))
+#endif
+#if defined(_WIN32) /* shows nothing by itself */
+#define HIDDEN
+#else
 #define HIDDEN __attribute__((visibility("hidden")))
 #endif
 
