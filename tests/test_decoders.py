@@ -15,7 +15,7 @@ import intact8
 from intact8.engines import available_engines
 
 PLACES, LAYERS = 40, 2
-ENGINES = [name for name in ("reference", "onednn", "onnxruntime") if name in available_engines()]
+ENGINES = [name for name in ("reference", "native", "onednn", "onnxruntime") if name in available_engines()]
 ALL = [name for name in (*ENGINES, "openvino") if name in available_engines()]
 
 
@@ -156,5 +156,4 @@ def test_a_decoder_that_reads_an_encoder(torchvision: ModuleType, name: str) -> 
         assert (found["logits"] - wanted.logits).norm() < 0.3 * wanted.logits.norm()
         keys = found["past_key_values"]["self_attention_cache"]["key_cache"]
         assert [tuple(k.shape) for k in keys] == [(size, 4, length + 1, 8)] * LAYERS
-        engines = [name for name in ("native", "onnxruntime") if name in available_engines()]
-        assert intact8.verify(program, given, engines=engines).exact
+        assert intact8.verify(program, given, engines=ENGINES).exact
