@@ -116,7 +116,24 @@ def speed() -> list[str]:
     return ["\n".join(rows)]
 
 
-SUMMARIES = {"summary-of-mismatches": mismatches, "summary-of-speed": speed, "summary-of-doctor": doctor}
+def real_weights() -> list[str]:
+    """Accuracy of networks whose weights come with packages, quantized by intact8 and by others."""
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in tables("real-weights")[0].splitlines()]
+    columns = {"**intact8**": 3, "ONNX Runtime": 6, "NNCF": 7, "torch.ao FX": 8}
+    heads = [row[0] + (f" (float32 {row[2]})" if "%" in row[2] else "") for row in rows[2:]]
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (len(rows) - 1) + "|"]
+    for name, column in columns.items():
+        cells = [re.sub(r"^\w+Error$", "refused", row[column]) for row in rows[2:]]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return ["\n".join(lines)]
+
+
+SUMMARIES = {
+    "summary-of-mismatches": mismatches,
+    "summary-of-speed": speed,
+    "summary-of-doctor": doctor,
+    "summary-of-real-weights": real_weights,
+}
 
 if __name__ == "__main__":
     main()

@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 import intact8
@@ -38,13 +39,34 @@ from intact8.engines import get_engine
 EXPORT, GROWTH, WEIGHTS = 1.6, 2.0, 2.5
 
 
+class Sequence(nn.Module):
+    """Of what a recurrent layer returns, the results of all steps."""
+
+    def forward(self, x: tuple[Tensor, Any]) -> Tensor:
+        """Run."""
+        return x[0]
+
+
+def inputs(name: str, batch: int, size: int) -> Tensor:
+    """A batch for a network: images, 128 steps of 256 features, or 128 words."""
+    if name == "lstm":
+        return torch.randn(batch, 128, 256)
+    return torch.randint(20_000, (batch, 128)) if name == "encoder" else torch.randn(batch, 3, size, size)
+
+
 def network(name: str, size: int) -> nn.Module:
-    """A network with random weights, in evaluation mode."""
+    """A network with random weights, in evaluation mode: of torchvision, ``yolo…`` of ultralytics, two layers of LSTM
+    (``lstm``) or a text encoder of six layers (``encoder``)."""
     models = torchvision().models
     if name.startswith("yolo"):
         from ultralytics.nn.tasks import DetectionModel
 
         model: nn.Module = DetectionModel(f"{name}.yaml", verbose=False)
+    elif name == "lstm":
+        model = nn.Sequential(nn.LSTM(256, 512, 2, batch_first=True), Sequence(), nn.Linear(512, 1000))
+    elif name == "encoder":
+        layer = nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True, activation="gelu")
+        model = nn.Sequential(nn.Embedding(20_000, 384), nn.TransformerEncoder(layer, 6, enable_nested_tensor=False))
     else:
         model = models.get_model(name, weights=None, **({"image_size": size} if name.startswith("vit") else {}))
     return model.eval()
@@ -133,21 +155,21 @@ def resident(key: str) -> float:
 def quantized(options: argparse.Namespace) -> dict[str, float]:
     """Quantize in this process; weights, activations and added memory in MiB."""
     intact8.quantize(nn.Sequential(nn.Conv2d(3, 4, 3)).eval(), [torch.randn(2, 3, 8, 8)])  # imports
-    model, shape = network(options.models[0], options.size), (options.batch, 3, options.size, options.size)
+    name = options.models[0]
+    model, example = network(name, options.size), inputs(name, options.batch, options.size)
 
     def data() -> Iterator[Tensor]:
         for _ in range(options.batches[0]):
-            yield torch.randn(shape)
+            yield inputs(name, options.batch, options.size)
 
     results: list[float] = []
 
     def note(_: nn.Module, __: Any, y: Any) -> None:
-        if isinstance(y, Tensor):
-            results.append(y.nbytes / 2**20)
+        results.extend(t.nbytes / 2**20 for t in pytree.tree_leaves(y) if isinstance(t, Tensor))
 
     hooks = [layer.register_forward_hook(note) for layer in model.modules() if not any(layer.children())]
     with torch.no_grad():
-        model(torch.randn(shape))
+        model(example)
     for hook in hooks:
         hook.remove()
     with open("/proc/self/clear_refs", "w") as file:
@@ -155,12 +177,13 @@ def quantized(options: argparse.Namespace) -> dict[str, float]:
     before = resident("VmRSS")
     intact8.quantize(model, data())
     weights = sum(t.nbytes for t in model.parameters()) / 2**20
-    return {"weights": weights, "activations": sum(results), "added": resident("VmHWM") - before}
+    size = options.batches[0] * example.nbytes / 2**20
+    return {"data": size, "weights": weights, "activations": sum(results), "added": resident("VmHWM") - before}
 
 
 def measure_memory(options: argparse.Namespace) -> bool:
     """Print a row for every network and number of batches."""
-    print(f"Batches of {options.batch} images of {options.size} pixels, streamed.\n")
+    print(f"Batches of {options.batch} (images of {options.size} pixels), streamed.\n")
     print("| network | batches | data | weights | activations of a batch | added | of the bound |")
     print("|---|---|---|---|---|---|---|")
     good = True
@@ -174,8 +197,7 @@ def measure_memory(options: argparse.Namespace) -> bool:
             found = json.loads(done.stdout.strip().splitlines()[-1])
             share = found["added"] / (WEIGHTS * found["weights"] + found["activations"])
             good &= share <= 1
-            size = batches * options.batch * 3 * options.size**2 * 4 / 2**20
-            parts = " | ".join(f"{mib:.0f} MiB" for mib in (size, *found.values()))
+            parts = " | ".join(f"{mib:.0f} MiB" for mib in found.values())
             print(f"| {name} | {batches} | {parts} | {share:.2f} |", flush=True)
     return good
 
