@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import intact8
 import intact8.train
 from intact8.errors import IntactError
+from intact8.program.program import Program
 
 from .case import ENGINES, Case, Finding, Network, Unfit
 from .plain import plain
@@ -32,6 +33,11 @@ SAMPLES, BATCHES = 16, 3
 
 FACTOR, FLOOR = 4.0, 0.05
 """An output may be FACTOR times as far from float as plain W8A8 is, and FLOOR of its norm more."""
+
+SLOW = ("openvino",)
+"""Engines that compile: they run programs of which something was not seen before, see :func:`_unseen`."""
+
+SEEN: set[tuple[Any, ...]] = set()
 
 USELESS = ("dynamic_batch", "not tracked with proxy", "convert the model again")
 """Parts of messages that tell nobody what to do."""
@@ -144,6 +150,7 @@ def _trial(network: Network, finding: Finding, engines: Sequence[str], files: bo
     _compare_outputs(finding, "simulation", simulated, want)
     _accuracy(finding, network, data[0], simulated, want, said)
     flat = tuple(sim.flatten(copy.deepcopy(data[0]), {}))
+    engines = [engine for engine in engines if engine not in SLOW or _unseen(program)]
     _engines(program, sim, flat, finding, engines)
     for engine in ("reference", *engines):
         if engine not in finding.refusals:
@@ -176,6 +183,26 @@ def _engines(program: Any, sim: Any, flat: tuple[Any, ...], finding: Finding, en
                 finding.fault(
                     "mismatch", name, f"{result.mismatches} of {result.elements} differ{missing}; {report.first}"
                 )
+
+
+def _unseen(program: Program) -> bool:
+    """Whether an operation of the program is unlike all before: its kind, attributes that are no numbers, dtypes and
+    ranks, or the kinds around it. What compilers make of a program depends on these; on sizes, hardly."""
+    kinds = {op.name: op.kind for op in program.ops}
+    readers = {n: sorted(op.kind for op in program.ops if n in op.inputs) for n in program.tensors}
+    found = {
+        (
+            op.kind,
+            *(f"{k}={v}" for k, v in sorted(op.attrs.items()) if isinstance(v, str | bool | None)),
+            *sorted(op.arrays),
+            *((kinds.get(n), program.tensors[n].dtype, len(program.tensors[n].shape)) for n in op.inputs),
+            *readers[op.name],
+        )
+        for op in program.ops
+    }
+    fresh = not found <= SEEN
+    SEEN.update(found)
+    return fresh
 
 
 def _compare_outputs(finding: Finding, where: str, got: Any, want: Any, simulated: Any = None) -> None:

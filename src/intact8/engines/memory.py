@@ -65,7 +65,7 @@ class MemoryModel:
     Attributes:
         arrays: bytes per byte of the program's arrays: as stored, and as the engine packs them.
         inside: least bytes per element of a tensor that is neither an input nor an output.
-        outputs: bytes beside the tensor itself per byte of an output: copies for the caller.
+        outputs: bytes beside the tensor itself per byte of an output: copies for the caller, and in another order.
         integers, floats: what an operation takes whose kind is not among ``kinds``.
         kinds: what operations of a kind take.
         layers: what recurrent layers take; "float" and "dynamic" stand for kinds of the domain without an entry.
@@ -139,14 +139,14 @@ MODELS = {
         {"dynamic": RecurrentMemory(11), "float": RecurrentMemory(5.5, in_turn=False)}, heap=1.15,
     ),
     "openvino": MemoryModel(
-        3.0, 4, 1.0, (6, 7), (0, 4),
+        3.0, 4, 1.5, (6, 7), (0, 4),
         {
             "residual": (8, 8), "linear": (4, 4), "add": (4, 4), "mul": (4, 4), "matmul": (4, 4), "mean": (1, 1),
             "even pool": (1, 2), "adaptive_avg_pool": (5, 4), "transposed": (8, 8), "table": (8, 7),
             "max_pool": (8, 7), "reshape": (4, 4),
-            "permute": (6, 6), "slice": (12, 8), "pad": (6, 6), "roll": (8, 8), "upsample": (2, 8), "cat": (2, 6),
+            "permute": (6, 6), "slice": (12, 8), "pad": (6, 6), "roll": (8, 8), "upsample": (4, 12), "cat": (2, 6),
             "expand": (2, 8), "float.mean": (0, 4), "float.adaptive_avg_pool": (0, 4), "float.conv": (4, 8),
-            "float.avg_pool": (4, 8), "float.log_softmax": (4, 8), "float.softmax": (0, 8),
+            "float.avg_pool": (4, 8), "float.log_softmax": (4, 8), "float.softmax": (0, 8), "float.reduce": (8, 0),
         },
     ),
     # Before there is a plan, which knows: its workspace, and weights as stored, reordered and packed.
