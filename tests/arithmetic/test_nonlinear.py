@@ -47,6 +47,14 @@ def test_softmax_rounds_the_exact_quotient(rows: str) -> None:
                 assert integer == min(255, round(value) + 3), row
 
 
+def test_deviations_of_long_rows_are_the_definitions_in_torch() -> None:
+    """Their sums of squares pass 2^24, from where on not every integer is a float32 number."""
+    x = np.random.default_rng(3).integers(0, 256, (64, 5001)).astype(np.uint8)
+    squares = (x.astype(np.int64) ** 2).sum(1, keepdims=True)
+    r = (np.float64(5001) / np.sqrt(5001.0 * squares + 1e-3)).astype(np.float32)
+    assert np.array_equal(torch_nonlinear._rows(torch.from_numpy(x), 0, False, 1e-3).numpy(), x * r)
+
+
 def test_a_mask_removes_positions_and_a_masked_row_is_zero() -> None:
     rng = np.random.default_rng(2)
     x, table = rng.integers(0, 256, (4, 9)).astype(np.uint8), softmax_table(0.02)

@@ -189,6 +189,8 @@ REFUSED: dict[str, tuple[Op, tuple[int | str | None, ...]]] = {
     "a roll beyond the rank": (Op("y", "roll", ("x",), {"shifts": [1], "dims": [2]}), (2, 5)),
     "shifts without dimensions": (Op("y", "roll", ("x",), {"shifts": [1, 1], "dims": [1]}), (2, 5)),
     "no room for the batch": (Op("y", "reshape", ("x",), {"shape": [2, 5]}), (None, 5)),
+    "another product of sizes by name": (Op("y", "reshape", ("x",), {"shape": [4, 3]}), ("n", 2)),
+    "a table of one dimension": (Op("y", "float.embedding", ("x",), {}, {"weight": np.ones(5, np.float32)}), (2,)),
     "two open sizes": (Op("y", "reshape", ("x",), {"shape": [-1, -1]}), (2, 5)),
     "an integer mean over the batch": (
         Op("y", "mean", ("x",), {"dims": [0], "keepdim": False, "a": 1, "b": 1, "lo": 0, "hi": 255}), (None, 5)

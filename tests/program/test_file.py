@@ -19,9 +19,11 @@ from tests.program.build import certified, network, q, with_op
 from intact8.errors import IntactError, ProgramError
 from intact8.opset import KINDS
 from intact8.opset.op import Op, Tensor
+from intact8.opset.violation import Violation
 from intact8.program import integrity
 from intact8.program.document import FORMAT, VERSION, to_document
 from intact8.program.file import arrays_by_name, digest, load, parse, save
+from intact8.program.packed_weights import in_bytes
 from intact8.program.program import Program
 from intact8.program.schema import schema
 
@@ -389,3 +391,11 @@ def test_half_characters(path: Path, tmp_path: Path) -> None:
         save(replace(certified(), recipe="\ud800"), tmp_path / "x")
     with pytest.raises(ProgramError, match="could not be read again"):
         save(replace(certified(), provenance={"n": 1 << 64}), tmp_path / "x")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_packed_weights_of_other_sizes_are_refused(count: int) -> None:
+    packed = {"w": np.full(2, 0x88, np.uint8)}
+    assert in_bytes(packed, {"w": [4]})["w"].tolist() == [0, 0, 0, 0]
+    with pytest.raises(Violation, match="has other bytes than its shape takes"):
+        in_bytes(packed, {"w": [2 * count]})

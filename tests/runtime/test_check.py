@@ -58,6 +58,7 @@ def test_a_damaged_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     result = run(app, ["check", str(path)])
     assert result.exit_code == 1 and "refused" in result.stdout
+    assert result.stdout.count("→") == 1  # the remedy stands where something is wrong
     assert "copy it again from where it came from" in " ".join(result.stdout.split())
     assert run(app, ["check", str(path.with_name("absent"))]).exit_code == 1
 
@@ -78,6 +79,7 @@ def test_another_machine_can_be_asked_about(path: Path) -> None:
     report = check_file(path, ("onednn", "reference"), facts=facts, probe=False)
     assert report.ok and not report.engines[0].usable and report.engines[1].usable
     assert report.engines[0].rows[0].found == "riscv64"
+    assert [row.found for row in report.engines[1].rows if row.what == "probe"] == ["not asked for"]
 
 
 def test_a_program_that_needs_what_the_machine_lacks(tmp_path: Path, cache: Path) -> None:
