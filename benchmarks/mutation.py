@@ -51,15 +51,17 @@ ENOUGH = 0.9
 ALLOWED = 20
 """Seconds of the processor's time that the tests of one fault may take, beside three times what they took without."""
 
-QUESTION = '''"""Which planted fault holds, and which were asked for."""
-import os
-now, seen, told = int(os.environ.get("PLANTED", -1)), set(), os.environ["PLANTED_ASKED"]
+QUESTION = '''"""Which planted fault holds, and which were asked for: in files, as probes have no environment."""
+from pathlib import Path
+
+folder, seen = Path(__file__).parents[2], set()
+now = int((folder / "now").read_text())
 
 
 def planted(number: int) -> bool:
     if number not in seen:
         seen.add(number)
-        with open(told, "a") as file:
+        with open(folder / "asked", "a") as file:
             file.write(f"{number}\\n")
     return number == now
 '''
@@ -81,9 +83,8 @@ class Planted:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Called by pytest in place of running what it collected."""
         journal = self.folder / f"tests-{'-'.join(self.tests).replace('/', '.')[:80]}.jsonl"
-        asks = Path(os.environ["PLANTED_ASKED"])
         for _ in range(20):  # a test that ends the process is left out
-            if _forked(lambda: self._without_fault(session.items, journal, asks)) == 0:
+            if _forked(lambda: self._without_fault(session.items, journal)) == 0:
                 break
         for line in journal.read_text().splitlines():
             test, seconds, numbers = json.loads(line)
@@ -113,10 +114,11 @@ class Planted:
                 done.add(text)
         return ((i, m) for i, m in enumerate(self.drawn) if str(m) not in done)
 
-    def _without_fault(self, items: list[pytest.Item], journal: Path, asks: Path) -> int:
+    def _without_fault(self, items: list[pytest.Item], journal: Path) -> int:
         """Run every test that has no line yet, and write its seconds and the faults it asked for; None: it failed."""
         import _planted
 
+        asks = self.folder / "asked"
         known = {json.loads(line)[0] for line in journal.read_text().splitlines()} if journal.exists() else set()
         left = [item for item in items if item.nodeid not in known]
         with journal.open("a") as file:
@@ -157,7 +159,6 @@ class Planted:
             resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
-            os.environ["PLANTED"] = str(number)
             if at_import:
                 command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
                 return subprocess.run([*command, *(item.nodeid for item in items)], check=False).returncode
@@ -170,7 +171,11 @@ class Planted:
                     return 1
             return 0
 
-        return _forked(meet, 10.0 * allowed) == 0
+        now = self.folder / "now"
+        now.write_text(str(number))
+        status = _forked(meet, 10.0 * allowed)
+        now.write_text("-1")
+        return status == 0
 
 
 def _forked(work: Any, seconds: float = float("inf")) -> int:
@@ -234,7 +239,7 @@ def main() -> int:
     os.chdir(workspace)
     sys.dont_write_bytecode = True
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(workspace / "src"), "OMP_NUM_THREADS": "1"}
-    os.environ["PLANTED_ASKED"] = str(folder / "asked")
+    (folder / "now").write_text("-1")
     sys.path[:1] = [str(workspace / "src"), str(workspace)]
     for name in [n for n in sys.modules if n.split(".")[0] in ("benchmarks", "intact8", "tests")]:
         del sys.modules[name]

@@ -154,7 +154,7 @@ def lock(name: str, timeout: float) -> Iterator[bool]:
             file = place / f"{name}.lock"
             # Opening a link empties what it leads to, and a pipe has no end.
             if not _distrusted(place) and (not os.path.lexists(file) or stat.S_ISREG(os.lstat(file).st_mode)):
-                acquired = FileLock(str(file), timeout=timeout)
+                acquired = FileLock(str(file), timeout=timeout, mode=0o600)
                 acquired.acquire()
         except (OSError, Timeout, NotImplementedError):  # read-only, too busy, or a file system without locks
             acquired = None
