@@ -123,3 +123,11 @@ def test_gradients_pass_straight_through():
 
 def test_the_bound_counts_the_largest_row():
     assert dynamic.sum_bound(np.int8([[127, -127], [1, 0]])) == 127 * 254
+
+
+def test_long_sums_are_exact_in_torch() -> None:
+    """Beyond 2^24 not every integer is a float32 number, and beyond 1040 terms a sum may get there."""
+    rng = np.random.default_rng(8)
+    q, w = rng.integers(100, 128, (4, 20_001)), rng.integers(100, 128, (3, 20_001))
+    got = dynamic_torch.accumulate(torch.from_numpy(q).float(), torch.from_numpy(w).float())
+    assert np.array_equal(got.numpy(), (q @ w.T).astype(np.float32))

@@ -349,3 +349,11 @@ def test_means_of_infinities() -> None:
     x, inf = np.array([[[np.inf, 1, np.inf, -np.inf, -np.inf, 2, 3, 5]]], np.float32), np.inf
     attrs = {"kernel": [2], "stride": [2], "padding": [0], "ceil_mode": False, "count_include_pad": True}
     assert np.array_equal(run_float("avg_pool", attrs, [x], {})[0, 0], [inf, np.nan, -inf, 4], equal_nan=True)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dims", [[0, 2], [1], [2, 0, 1]], ids=str)
+def test_products_over_several_dimensions(dims: list[int], keepdim: bool) -> None:
+    x = torch.randint(1, 4, (2, 3, 4)).float()
+    got = torch_ops.FLOAT_OPS["reduce"]({"fn": "prod", "dims": dims, "keepdim": keepdim}, [x], {})
+    assert np.array_equal(got.numpy(), np.prod(x.numpy(), axis=tuple(dims), keepdims=keepdim))

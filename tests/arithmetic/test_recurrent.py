@@ -135,3 +135,5 @@ def test_nan_at_a_gate_is_refused() -> None:
         assert run_layer(own, np.full((2, 1, 1), 9, F)).ravel()[1] == pytest.approx(1.0)
     with pytest.raises(ValueError, match="NaN reached a gate"), np.errstate(all="ignore"):
         run_layer(opposite, np.full((2, 1, 1), 1e30, F))
+    with pytest.raises(ValueError, match="NaN reached a gate"), np.errstate(all="ignore"):
+        run_layer(opposite, np.float32([[[1e30], [0]]] * 2))  # in one row of a batch

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from intact8.opset import output_shape
+from intact8.opset.elementwise import matmul_shape
 from intact8.opset.op import Op, Tensor
 from intact8.opset.shapes import broadcast
 from intact8.opset.violation import Violation
@@ -208,6 +209,14 @@ REFUSED: dict[str, tuple[Op, tuple[int | str | None, ...]]] = {
 def test_refusals(case: str) -> None:
     op, shape = REFUSED[case]
     assert shape_of(op, shape) is None
+
+
+def test_matrices_of_any_rank_multiply() -> None:
+    op = Op("y", "float.matmul", ("a", "b"))
+    for left, right, out in (((2, 3, 4, 5), (3, 5, 6), (2, 3, 4, 6)), ((4, 5), (5, 6), (4, 6))):
+        assert matmul_shape(op, [left, right], ()) == out
+        with pytest.raises(Violation):
+            matmul_shape(op, [left, (*right[:-2], 4, 6)], ())
 
 
 def test_one_more_or_less_is_taken() -> None:

@@ -14,6 +14,7 @@ from intact8.arithmetic.tie_free import FORMS, Roundings, error_bound, largest_d
 from intact8.errors import ProgramError
 from intact8.opset.affine import by_output
 from intact8.opset.op import Op, Tensor
+from intact8.opset.proof import STEPS, Evaluation, ratios_fit
 from intact8.program.certify import ENGINES, certifiable, certify, prove, uncertified
 from intact8.program.program import Program
 from intact8.program.recheck import recheck
@@ -234,3 +235,9 @@ def test_a_margin_of_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("intact8.program.certify.error_bound", lambda *a, error=error, **k: np.array(error))
         found = prove(op, program.tensors, ENGINES)
         assert found["exact"] is proved and ("openvino" in found["engines"]) is proved
+
+
+def test_products_stay_within_what_an_evaluation_holds() -> None:
+    """STEPS is a power of two, so these bounds are exact."""
+    assert ratios_fit(Evaluation({}), "affine", [1], [1000], int(STEPS) * 500)
+    assert not ratios_fit(Evaluation({}), "affine", [1, 2], [1000, 2000], int(STEPS) * 500)

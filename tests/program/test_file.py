@@ -397,5 +397,8 @@ def test_half_characters(path: Path, tmp_path: Path) -> None:
 def test_packed_weights_of_other_sizes_are_refused(count: int) -> None:
     packed = {"w": np.full(2, 0x88, np.uint8)}
     assert in_bytes(packed, {"w": [4]})["w"].tolist() == [0, 0, 0, 0]
+    for shape in (4, ["4"], [0, 4], [1] * 9):
+        with pytest.raises(Violation, match="bad shape of the packed array 'w'"):
+            in_bytes(packed, {"w": shape})
     with pytest.raises(Violation, match="has other bytes than its shape takes"):
         in_bytes(packed, {"w": [2 * count]})

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intact8 import recipes
+from intact8.capture.graph import Node
 from intact8.errors import RecipeError
 from intact8.recipe.override import Override
 from intact8.recipe.recipe import Recipe, Scheme
@@ -219,3 +220,10 @@ def test_a_symmetric_uint8_has_its_zero_point_inside_its_range() -> None:
 
 def test_there_is_one_set_of_defaults() -> None:
     assert Recipe() == Recipe.from_toml("") == recipes.default() == recipes.as_recipe(None)
+
+
+def test_a_pattern_names_a_module_and_what_is_in_it() -> None:
+    inside, outside = Node("block.fc", "linear", module="block.fc"), Node("fc", "linear", module="fc")
+    for pattern, matched in (("block", (True, False)), ("block.*", (True, False)), ("fc", (False, True))):
+        assert tuple(Override(pattern, quantize=False).matches(node) for node in (inside, outside)) == matched
+    assert Override("add", quantize=False).matches(Node("add", "add"))

@@ -75,3 +75,8 @@ def test_whether_certificates_claim_an_engine_is_no_question_of_the_reference() 
     assert claim_row(network(), "reference").verdict == OK
     row = claim_row(network(), "onednn")
     assert row.verdict == UNKNOWN and "net.c1" in row.found
+
+
+def test_the_native_engine_needs_its_library() -> None:
+    error = refusal(preflight(certified(), "native", replace(GOOD, compiled=False)), "native")
+    assert error is not None and "librar" in str(error)

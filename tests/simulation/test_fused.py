@@ -17,7 +17,7 @@ from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import convolve
 from intact8.simulation.ops.integer_conv import weighted_sum
 from intact8.simulation.ops.pools import adaptive_counts, window_counts
-from intact8.simulation.ops.quantized_add import add_round
+from intact8.simulation.ops.quantized_add import _dot, add_round
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.weights.grid import Limits, on_grid
 from intact8.simulation.weights.layout import per_output
@@ -216,3 +216,8 @@ def test_autocast_moves_no_integer_that_ships() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         trained = sim(x)
     assert torch.equal(trained, sim.eval()(x))
+
+
+def test_a_product_of_tensors_with_channels_last() -> None:
+    a, b = (torch.randint(9, (2, 3, 4, 5)).float().to(memory_format=torch.channels_last) for _ in range(2))
+    assert _dot(a, b) == (a * b).sum()

@@ -58,6 +58,11 @@ def test_the_factors_of_a_norm_divide_what_it_gives(roles: tuple[str, ...]) -> N
     torch.testing.assert_close(divided, F.layer_norm(x, [3], **own) / factor)
 
 
+def test_a_fixed_zero_point_is_of_the_schemes_own_dtype() -> None:
+    point = QuantPoint("x", Scheme(dtype="int8", fixed=(0.5, -3)), ["x"])
+    assert (point.scale_value, int(point.zero_point)) == (0.5, 125)
+
+
 def test_a_weight_that_has_no_partner_ends_where_int8_does() -> None:
     weight = torch.tensor([[128.0, 0.0], [130.0, 0.0]])
     limits = pair_limits(LINEAR, weight, torch.ones(2), -128, 127)

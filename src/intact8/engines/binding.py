@@ -183,7 +183,8 @@ def _numpy(name: str, value: Any) -> Array:
         except (RuntimeError, TypeError) as error:  # tensors without memory: of functorch, fake tensors
             what = f"a {type(value).__name__} without values is not taken"
             raise InputError(what, where=name, why=str(error), remedy="give an ordinary tensor") from error
-    if isinstance(value, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # imported by whoever holds one, and slow to import
+    if masked is not None and isinstance(value, masked.MaskedArray):
         raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
     if isinstance(value, np.ndarray):
         array = np.asarray(value)
