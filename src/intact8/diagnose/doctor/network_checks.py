@@ -124,16 +124,22 @@ def _median(values: Array) -> float:
 
 
 def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> list[Finding]:
-    """Return findings of the layers with a weight of which, or of whose activation, a good part never changes."""
+    """Return findings of the layers with a weight of which, or of whose activation, a good part never changes.
+
+    Where an activation changes no more, only what is 0 behind it counts: a gate that is always open is no fault.
+    """
     found: dict[str, Finding] = {}
     for name, t in seen.made.items():
-        width = t.high - t.low
+        width, size = t.high - t.low, np.maximum(np.abs(t.low), np.abs(t.high))
         usual, layer = _median(width[width > 0]), name
+        low, high = seen.flat.get(name, (-np.inf, np.inf))
+        still = ~(np.isclose(t.low, low) | np.isclose(t.high, high))
         if graph.nodes[name].op == "table":
             layer = graph.nodes[name].inputs[0]
             before = seen.made.get(layer)
             usual = usual if before is None else max(usual, _median(before.high - before.low))
-        channels, dead = len(width), int((width <= DEAD_WIDTH * usual).sum())
+            still = size <= DEAD_WIDTH * size.max()
+        channels, dead = len(width), int((still & (width <= DEAD_WIDTH * usual)).sum())
         if layer in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}

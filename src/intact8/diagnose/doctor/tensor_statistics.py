@@ -140,11 +140,13 @@ class Statistics:
         made: statistics of the output of every node whose values decide a range.
         read: statistics of the input of every node with a weight.
         samples: number of samples.
+        flat: the ends at which ``made`` is clipped where only activations read it that change no more beyond.
     """
 
     made: dict[str, TensorStats]
     read: dict[str, TensorStats]
     samples: int
+    flat: dict[str, tuple[float, float]]
 
 
 def observe(sim: Simulation, samples: Samples) -> Statistics:
@@ -169,4 +171,4 @@ def observe(sim: Simulation, samples: Samples) -> Statistics:
         for batch in samples:
             count = len(batch)
             sim.run(list(batch.inputs), visit=visit)
-    return Statistics(made, read, len(samples))
+    return Statistics(made, read, len(samples), flat)

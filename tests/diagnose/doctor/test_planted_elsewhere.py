@@ -1,0 +1,22 @@
+"""Faults on further kinds of networks: quick ones here, all of them in the long tests."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+
+from tests.diagnose.doctor.planted_elsewhere import MISSED, PLANTS
+from tests.diagnose.doctor.planted_on_digits import first_finding
+
+QUICK = ("gated_wide_range", "gru_norm_gain", "unet_stale_batch_norm")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in sorted(PLANTS.keys() - set(QUICK) - MISSED))],
+)
+def test_right_first(name: str) -> None:
+    make, answers = PLANTS[name]
+    first = first_finding(make)
+    assert (first.place, first.cause) in answers
