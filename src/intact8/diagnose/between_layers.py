@@ -26,7 +26,7 @@ from intact8.errors import AccuracyWarning
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
 
-FEW = 32
+FEW = 16
 """Samples, at most, of which some are held out."""
 
 PARTS = 4
@@ -50,15 +50,14 @@ def choose_between_layers(
     """
     parts = _parts(sim, data)
 
-    def calibrated(recipe: Recipe, data: Any) -> Simulation:
-        other = simulated(recipe)
+    def calibrated(other: Simulation, data: Any) -> Simulation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # it was told the first time
-            calibrate(other, data)
+            calibrate(other, data, reset=True)
         return other
 
     def whole(recipe: Recipe) -> tuple[Simulation, Measured]:
-        made = sim if recipe == sim.recipe else calibrated(recipe, data)
+        made = sim if recipe == sim.recipe else calibrated(simulated(recipe), data)
         return made, measure_outputs(made)
 
     def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
@@ -66,10 +65,10 @@ def choose_between_layers(
 
         Weights are rounded to the nearest integers: what lies between layers does not depend on reconstruction.
         """
+        partly = simulated(replace(recipe, reconstruction="none", scales="calibrated")) if parts else sim
         for passed, part in enumerate(parts):
             seen, unseen = (merged(samples, sim.quantized_graph.batched, len(samples)) for samples in part)
-            partly = calibrated(replace(recipe, reconstruction="none"), [tuple(inputs) for inputs in seen])
-            rows = measure_unseen(partly, unseen, seen).behind
+            rows = measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen).behind
             if rows:
                 return passed, rows
         return len(parts), []
