@@ -1,11 +1,15 @@
 """The table of architectures by family in docs/architectures.md, from results of a run over many networks.
 
-    python benchmarks/architectures.py RESULTS.jsonl [--docs docs/architectures.md]
+    python benchmarks/architectures.py RESULTS.jsonl [--quantized QUANTIZED.jsonl] [--docs docs/architectures.md]
 
 Every line of the results is a network: its family (``group``), ``status`` ("ok", "error", …), how many integers differ
 by engine (``mismatch``: engine → [differing, compared, …]), the cosine of its outputs to float32's (``cos``) and that
 of plain W8A8, which quantizes weights and inputs of layers only (``cos_plain``), and the ``error`` of what is refused.
 Families that begin with ``own-`` and ``new-`` are first tries of networks outside the set, ``again-`` later ones.
+
+Those results are of ``prepare``, ``calibrate`` and ``convert``, where nothing is chosen. A line of the quantized ones
+is a network through ``intact8.quantize``: ``cos``, ``cos_plain`` (plain W8A8 with the ranges of the same samples) and
+what was chosen, ``between_layers`` and ``portable``.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -80,6 +85,17 @@ def table(rows: list[Row]) -> list[str]:
     return [*lines, line("**all**", rows)]
 
 
+def by_quantize(rows: list[Row]) -> list[str]:
+    """Return what ``quantize`` reaches on networks, those below plain W8A8 by name."""
+    below = [row for row in rows if row["cos"] < row["cos_plain"] - MARGIN]
+    chosen = Counter((row["between_layers"], row["portable"]) for row in rows)
+    lines = [f"{len(rows)} networks, {len(below)} below plain W8A8 by more than {MARGIN}.", ""]
+    lines += ["| chosen between layers | portable | networks |", "|---|---|---|"]
+    lines += [f"| `{between}` | `{portable}` | {count} |" for (between, portable), count in chosen.most_common()]
+    named = [f"`{row['name']}` ({row['cos']:.3f}, {row['cos_plain']:.3f})" for row in below]
+    return [*lines, "", f"Below (cosine of `quantize`, of plain W8A8): {', '.join(named) or 'none'}."]
+
+
 def refusals(rows: list[Row]) -> list[str]:
     """Return what was refused and why, one line a network."""
     found = []
@@ -94,6 +110,7 @@ def refusals(rows: list[Row]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
+    parser.add_argument("--quantized", type=Path, default=Path("benchmarks/results/architectures_quantized.jsonl"))
     parser.add_argument("--docs", type=Path, default=Path("docs/architectures.md"))
     options = parser.parse_args()
     rows = [row for row in map(json.loads, options.results.read_text().splitlines()) if ran(row)]
@@ -109,6 +126,9 @@ def main() -> None:
     body += [*table(new), ""]
     names = ", ".join(f"`{name}`" for name in sorted(mended))
     body += [f"Refused at the first try, and converted since, with no integer that differs: {names}.", ""]
+    quantized = [json.loads(text) for text in options.quantized.read_text().splitlines()]
+    body += ["Through `quantize`, which [chooses](recipes.md#between-layers) what it rounds:", ""]
+    body += [*by_quantize(quantized), ""]
     body += ["Refused, or not done in time:", "", *refusals([row for row in rows if row["name"] not in mended])]
     options.docs.write_text("\n".join([head + begin, *body, end]) + rest.partition(end)[2])
 
