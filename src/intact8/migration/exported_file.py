@@ -148,9 +148,9 @@ class _Reader:
         self._inputs(module["signature"]["input_specs"], name)
         for node in module["graph"]["nodes"]:
             self._node(node)
-        flat = iter([s["user_output"]["arg"] for s in module["signature"]["output_specs"] if "user_output" in s])
+        flat = [s["user_output"]["arg"] for s in module["signature"]["output_specs"] if "user_output" in s]
         form = json.loads(module["module_call_graph"][0]["signature"]["out_spec"])[1]
-        self.graph.output(self._structured(form, flat))
+        self.graph.output(self._structured(form, flat[::-1]))
         self.graph.eliminate_dead_code()
 
     def _json(self, name: str) -> Any:
@@ -279,7 +279,7 @@ class _Reader:
         if kind in ("as_tensors", "as_optional_tensors"):
             return [self._argument(v if len(v) == 1 and "name" not in v else {"as_tensor": v}) for v in value]
         if kind in ("as_sym_int", "as_sym_bool", "as_sym_float"):
-            return self.nodes[value["as_name"]] if "as_name" in value else next(iter(value.values()))
+            return self.nodes[value["as_name"]] if "as_name" in value else [*value.values()][0]  # noqa: RUF015
         if kind == "as_sym_ints":
             return [self._argument({"as_sym_int": v}) for v in value]
         if kind == "as_scalar_type":
@@ -292,10 +292,10 @@ class _Reader:
             return torch.device("cpu")
         raise PickleError(f"an operator has an argument of the kind {str(kind)[:40]}")
 
-    def _structured(self, form: Any, flat: Iterator[Any]) -> Any:
-        """Return results in the tuples, lists and dicts that the network returns them in."""
+    def _structured(self, form: Any, flat: list[Any]) -> Any:
+        """Return results, the first of which is last in ``flat``, in the tuples, lists and dicts that they come in."""
         if form["type"] is None:
-            return self._argument(next(flat))
+            return self._argument(flat.pop())
         parts = [self._structured(part, flat) for part in form["children_spec"]]
         if form["type"] == "builtins.dict":
             return dict(zip(json.loads(form["context"]), parts, strict=True))
