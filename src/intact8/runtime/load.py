@@ -388,5 +388,9 @@ class LoadedProgram(Shown):
         return repr(self)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(printable(f"{n}: {d}{list(s)}") for n, (d, s) in self.info.inputs.items())
+        shapes = {
+            name: ", ".join("batch" if d is None else str(d) for d in shape)
+            for name, (_, shape) in self.info.inputs.items()
+        }
+        inputs = ", ".join(printable(f"{n}: {d}[{shapes[n]}]") for n, (d, _) in self.info.inputs.items())
         return f"<intact8 program {self.info.digest[:12]} on {self.info.engine}: {inputs}>"
