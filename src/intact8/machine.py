@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 import sys
@@ -21,6 +22,10 @@ INT8_FEATURES = {
 """CPU flags that decide about int8, by Linux's names, and what each is good for."""
 
 
+LARGE = 1 << 18
+"""Bytes of a weight behind which freed memory is given back to the system."""
+
+
 @functools.cache
 def cpu_features() -> list[str]:
     """Return the instruction set extensions of this CPU, sorted (x86: the flags of /proc/cpuinfo); empty where
@@ -33,6 +38,22 @@ def cpu_features() -> list[str]:
     import archspec.cpu.detect
 
     return sorted(archspec.cpu.detect.detected_info().features)
+
+
+def trim() -> None:
+    """Give freed memory back to the system: glibc keeps what lies between objects that stay."""
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if give_back is not None:
+        give_back(0)
+
+
+def trim_behind(weight: int) -> None:
+    """Give back what a layer was worked on in, several times its weight of so many bytes, where that is worth the time.
+
+    Without that, glibc keeps as much for every layer.
+    """
+    if weight >= LARGE:
+        trim()
 
 
 def available_memory() -> int | None:

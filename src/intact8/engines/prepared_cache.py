@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 from intact8.engines.fork_safety import follow, leak
+from intact8.machine import trim
 from intact8.program.spill import evict
 
 V = TypeVar("V")
@@ -87,6 +86,4 @@ def release_memory() -> None:
     Preparing leaves twice the program's size behind, and glibc would keep it for allocations that never come.
     """
     evict()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
+    trim()

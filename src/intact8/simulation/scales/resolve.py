@@ -22,6 +22,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.tie_free import best_ratios, largest_denominator, largest_ratio
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
+from intact8.machine import trim_behind
 from intact8.simulation.ops import recurrent
 from intact8.simulation.ops.pools import adaptive_counts, window_counts
 from intact8.simulation.ops.table import TABLES, table_entries
@@ -61,9 +62,11 @@ def resolve(q: QuantizedGraph, *, from_observers: bool, freezing: bool = False) 
         state.write()
         for name in (*q.coded_points, *q.placed.dequantized):
             _solve_free(q.graph.nodes[name], state)
+            _trim_behind(q.graph.nodes[name], state)
         for node in _integer_nodes(q):
             if node.name in q.weight_points:
                 _solve_affine(node, state, solved.get(node.name))
+                _trim_behind(node, state)
             elif node.op in TABLES:
                 _solve_table(node, q)
             elif node.name in solved:
@@ -291,6 +294,11 @@ def _residual_denominator(node: Node, state: SolverState, s_y: float, ratio: flo
     # Rounding the bias takes one step of room.
     steps = float(layer.bias_steps(layer.base, s_y).max())
     return int(largest_denominator("fused", (steps + 1) * room, 255 * ratio * room, engines=state.q.recipe.engines))
+
+
+def _trim_behind(node: Node, state: SolverState) -> None:
+    if state.fresh:
+        trim_behind(max(state.q.tensors[name].nbytes for name in node.params.values()))
 
 
 def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> None:
