@@ -138,7 +138,7 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
             layer = graph.nodes[name].inputs[0]
             before = seen.made.get(layer)
             usual = usual if before is None else max(usual, _median(before.high - before.low))
-            still = size <= DEAD_WIDTH * size.max()
+            still = size <= DEAD_WIDTH * max(size.max(), 1.0)
         channels, dead = len(width), int((still & (width <= DEAD_WIDTH * usual)).sum())
         if layer in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
