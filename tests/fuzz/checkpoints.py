@@ -170,7 +170,7 @@ def chunk(name: str, seed: int, count: int) -> Found:
         if measured:
             taken = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            found.most("memory of a checkpoint / its size", taken / len(data))
+            found.most("memory of a checkpoint / its size", taken / max(len(data), 1))
             if taken > MULTIPLE * len(data) + FIXED:
                 found.fault("memory", **where, bytes=taken)
         if events:

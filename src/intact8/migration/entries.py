@@ -167,7 +167,10 @@ def _packed(value: Any, owner: str) -> Packed:
     """Return the integers of a packed weight, and its bias."""
     if not isinstance(value, tuple) or len(value) < 1 or not _is_quantized(value[0]):
         raise InputError("packed parameters without a weight of integers", where=owner)
-    return _grid(value[0], owner), _array(value[1]) if len(value) > 1 and value[1] is not None else None
+    bias = value[1] if len(value) > 1 else None
+    if bias is not None and not isinstance(bias, (StoredTensor, Tensor)):
+        raise InputError("packed parameters whose bias is no tensor", where=owner)
+    return _grid(value[0], owner), None if bias is None else _array(bias)
 
 
 def _take_grids(out: Entries) -> None:
