@@ -2,7 +2,7 @@
 
 A U-Net, a bidirectional GRU, blocks of depthwise convolutions with layer norm and layer scale, a transformer with a
 class token and attention written by hand, gates of squeeze and excitation. Every pair of place and cause that leads a
-person to the fault is a right answer. At first it was right in 26 of 33: it took gates that are always open for dead
+person to the fault is a right answer. At first it was right in 24 of 31: it took gates that are always open for dead
 channels in five; two further answers were entered afterwards.
 """
 
@@ -245,7 +245,6 @@ def _stale_simulation() -> Planted:
     sim = calibrated(planted)
     with torch.no_grad():
         sim.state_dict()["blocks.2.scale"].mul_(20)
-        sim.state_dict()["fc.weight"].div_(1)
     return replace(planted, sim=sim.eval())
 
 

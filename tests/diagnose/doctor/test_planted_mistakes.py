@@ -1,4 +1,4 @@
-"""Faults of kinds that were not tried before: quick ones here, all of them in the long tests and the benchmark."""
+"""Faults of kinds and on networks that were not tried before: quick ones here, all of them in the long tests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
-from tests.diagnose.doctor.planted_mistakes import MISSED, PLANTS
+from tests.diagnose.doctor import planted_elsewhere, planted_mistakes
 from tests.diagnose.doctor.planted_on_digits import first_finding
 
-QUICK = ("recurrent_two_bits", "recurrent_exploded_weight", "plain_upside_down", "grouped_silenced")
+PLANTS = {**planted_mistakes.PLANTS, **planted_elsewhere.PLANTS}
+MISSED = planted_mistakes.MISSED | planted_elsewhere.MISSED
+QUICK = (
+    "recurrent_two_bits",
+    "recurrent_exploded_weight",
+    "plain_upside_down",
+    "grouped_silenced",
+    "gated_wide_range",
+    "gru_norm_gain",
+    "unet_stale_batch_norm",
+)
 
 
 @pytest.mark.parametrize(
