@@ -22,7 +22,7 @@ from intact8.opset.op import Op, Tensor
 from intact8.opset.violation import Violation
 from intact8.program import integrity
 from intact8.program.document import FORMAT, VERSION, to_document
-from intact8.program.file import arrays_by_name, digest, load, parse, save
+from intact8.program.file import arrays_by_name, digest, identity, load, parse, save
 from intact8.program.packed_weights import in_bytes
 from intact8.program.program import Program
 from intact8.program.schema import schema
@@ -303,6 +303,12 @@ def test_digest_is_of_what_is_computed() -> None:
     assert digest(replace(program, provenance={"created": "tomorrow"})) == digest(program)
     assert digest(with_op(program, "net.c1", arrays={"bias": np.zeros(4, np.int32)})) != digest(program)
     assert digest(with_op(program, "sum", attrs={"hi": 254})) != digest(program)
+
+
+def test_a_loaded_program_is_told_apart_by_the_checksum_of_its_file(path: Path) -> None:
+    loaded = load(save(certified(), path))
+    assert identity(loaded) == integrity.checksum(path.read_bytes())
+    assert identity(replace(loaded, recipe="other")) == digest(replace(loaded, recipe="other"))
 
 
 def test_files_follow_the_schema(path: Path) -> None:

@@ -19,7 +19,7 @@ from intact8.engines.binding import rebuild
 from intact8.errors import InputError
 from intact8.golden import with_golden
 from intact8.program.certify import EVALUATIONS, certifiable, certify
-from intact8.program.file import digest, save
+from intact8.program.file import save
 from intact8.runtime import Facts, fastest, load
 from intact8.runtime.check import check_file
 
@@ -44,7 +44,7 @@ def test_auto_takes_what_the_certificates_claim(tmp_path: Path, cache: Path, ope
     claimed = save(with_golden(certify(network(), claims)), tmp_path / "claimed.safetensors")
     info = load(claimed, probe="never").info
     assert list(info.measured or {info.engine: 0}) == ["onnxruntime"] and not any("proof" in r for r in info.remarks)
-    fastest.remember(fastest.key(load(claimed).program, info.digest, None, 1, Facts.here()), {"onednn": 1.0})
+    fastest.remember(fastest.key(load(claimed).program, None, 1, Facts.here()), {"onednn": 1.0})
     assert load(claimed, probe="never").info.engine == "onnxruntime", "what was measured once does not outdo a proof"
     for engine in ("onednn", "auto"):
         first = next(op for op in network().ops if certifiable(op))
@@ -84,7 +84,7 @@ def test_the_remembered_order_is_obeyed_and_falls_through(open_path: Path) -> No
     program, facts = load(open_path, engine="reference").program, Facts.here()
     for slowest in ("onnxruntime", "openvino"):
         times = {name: 1.0 for name in available_engines() if name != "reference"} | {slowest: 2.0, "absent": 0.5}
-        fastest.remember(fastest.key(program, digest(program), None, 1, facts), times)
+        fastest.remember(fastest.key(program, None, 1, facts), times)
         info = load(open_path, probe="never", facts=facts).info
         assert info.engine not in ("absent", slowest)
         assert [s.engine for s in info.skipped] == ["absent"]

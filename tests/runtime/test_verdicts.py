@@ -188,18 +188,18 @@ CHANGES: list[dict[str, Any]] = [
 
 def test_everything_that_could_end_a_probe_differently_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     program = with_golden(PROGRAM)
-    first = cache.key(program, "d", "onednn", 2, GOOD)
-    assert first == cache.key(program, "d", "onednn", 2, GOOD)
-    assert cache.key(program, "d", "onednn", 2, replace(GOOD, memory=1)) == first  # what changes from minute to minute
-    keys = [first, *(cache.key(program, "d", "onednn", 2, replace(GOOD, **c)) for c in CHANGES)]
-    keys += [cache.key(program, "e", "onednn", 2, GOOD), cache.key(program, "d", "openvino", 2, GOOD)]
-    keys += [cache.key(program, "d", "onednn", 3, GOOD), cache.key(program, "d", "onednn", None, GOOD)]
-    keys += [cache.key(PROGRAM, "d", "onednn", 2, GOOD), fastest.key(program, "d", 2, 1, GOOD)]
-    keys += [fastest.key(program, "d", 2, 8, GOOD), fastest.key(program, "d", 3, 8, GOOD)]
+    first = cache.key(program, "onednn", 2, GOOD)
+    assert first == cache.key(program, "onednn", 2, GOOD)
+    assert cache.key(program, "onednn", 2, replace(GOOD, memory=1)) == first  # what changes from minute to minute
+    keys = [first, *(cache.key(program, "onednn", 2, replace(GOOD, **c)) for c in CHANGES)]
+    keys += [cache.key(replace(program, recipe="other"), "onednn", 2, GOOD), cache.key(program, "openvino", 2, GOOD)]
+    keys += [cache.key(program, "onednn", 3, GOOD), cache.key(program, "onednn", None, GOOD)]
+    keys += [cache.key(PROGRAM, "onednn", 2, GOOD), fastest.key(program, 2, 1, GOOD)]
+    keys += [fastest.key(program, 2, 8, GOOD), fastest.key(program, 3, 8, GOOD)]
     monkeypatch.setattr(cache, "_library", lambda: [1, 2])
-    keys.append(cache.key(program, "d", "onednn", 2, GOOD))
+    keys.append(cache.key(program, "onednn", 2, GOOD))
     monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
-    keys.append(cache.key(program, "d", "onednn", 2, GOOD))
+    keys.append(cache.key(program, "onednn", 2, GOOD))
     assert len(set(keys)) == len(keys)
 
 

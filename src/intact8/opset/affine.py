@@ -164,7 +164,12 @@ def bounds(op: Op, rows: Array, largest: int) -> Array:
 def _sums(op: Op, tensors: Tensors) -> Sums:
     magnitude = magnitudes(op)
     rows = row_sums(magnitude)
-    return Sums(int(bounds(op, rows, reach(tensors[op.inputs[0]])).max()), largest_pair(magnitude), rows)
+    largest, stored = (bounds(op, rows, most) for most in (reach(tensors[op.inputs[0]]), 255))
+    (a, b), reached = op.multipliers(), largest.astype(np.float64)
+    steps = reached * a / b + 255.0 * op.attrs["residual_a"] / b
+    if "a_neg" in op.arrays:
+        steps = np.maximum(steps, reached * np.abs(op.arrays["a_neg"].astype(np.float64)) / op.arrays["b_neg"])
+    return Sums(int(largest.max()), largest_pair(magnitude), int(stored.max()), float(steps.max()))
 
 
 def _form(op: Op) -> str:
@@ -188,19 +193,12 @@ def _multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:
 
 def fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
     """Return whether sums, with zero points taken off or not, and results stay within what holds them."""
-    assert sums.rows is not None
-    z, stored = tensors[op.inputs[0]].zero_point or 0, int(bounds(op, sums.rows, 255).max())
-    if stored >= INT32 or (z and stored >= evaluation.largest.get(op.kind, INT32)):
+    z = tensors[op.inputs[0]].zero_point or 0
+    if sums.stored >= INT32 or (z and sums.stored >= evaluation.largest.get(op.kind, INT32)):
         return False
-    a, b = op.multipliers()
-    if not a.all() and _form(op) in evaluation.without_zero:
+    if _form(op) in evaluation.without_zero and not op.multipliers()[0].all():
         return False
-    largest = bounds(op, sums.rows, max(z, 255 - z)).astype(np.float64)
-    steps = largest * a / b + 255.0 * op.attrs["residual_a"] / b
-    if "a_neg" in op.arrays:
-        negative = np.abs(op.arrays["a_neg"].astype(np.float64)) / op.arrays["b_neg"]
-        steps = np.maximum(steps, largest * negative)
-    return bool(steps.max() < STEPS)
+    return sums.steps < STEPS
 
 
 PROOF = Proof(_form, _sums, _multipliers, fits)

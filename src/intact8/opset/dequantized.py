@@ -33,14 +33,13 @@ def _channels(op: Op) -> int:
 
 def _sums(op: Op, tensors: Tensors) -> Sums:
     magnitude = magnitudes(op)
-    rows = row_sums(magnitude)
-    return Sums(int(rows.max()) * reach(tensors[op.inputs[0]]), largest_pair(magnitude), rows)
+    most = int(row_sums(magnitude).max())
+    return Sums(most * reach(tensors[op.inputs[0]]), largest_pair(magnitude), most * 255)
 
 
 def _fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
     """Return whether sums of bytes, zero points not yet taken off, stay within what holds them."""
-    assert sums.rows is not None
-    return int(sums.rows.max()) * 255 < evaluation.largest.get(op.kind, INT32)
+    return sums.stored < evaluation.largest.get(op.kind, INT32)
 
 
 PROOF = Proof(named("dequantized"), _sums, fits=_fits)

@@ -38,12 +38,14 @@ class Sums:
     Attributes:
         largest: largest |integer| whatever the inputs hold.
         pair: largest |sum of two products| that lie side by side, 0 without stored weights.
-        rows: Σ|w| of every output of a convolution or linear layer, else None.
+        stored: the same of a convolution or linear layer that takes the zero point off afterwards.
+        steps: its largest |result| in steps of the output, before it is clamped.
     """
 
     largest: int
     pair: int = 0
-    rows: Array | None = None
+    stored: int = 0
+    steps: float = 0.0
 
 
 @dataclass(frozen=True)

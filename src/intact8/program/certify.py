@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from intact8.arithmetic.tie_free import FORMS, OPENVINO, ROUNDINGS, error_bound
 from intact8.errors import EngineError, ProgramError
 from intact8.opset import KINDS, Array, Op, Tensor
-from intact8.opset.proof import FLOAT32, INT16, INT32, Evaluation, Proof, Sums
+from intact8.opset.proof import FLOAT32, INT16, INT32, Evaluation, Multipliers, Sums
 
 from .dimensions import largest
 from .indices import table_rows
@@ -144,9 +144,9 @@ def _first_unclaimed(program: Program, engine: str) -> Op | None:
     return None
 
 
-def proved_on(op: Op, tensors: dict[str, Tensor], engine: str, sums: Sums | None = None) -> bool:
+def proved_on(op: Op, tensors: dict[str, Tensor], engine: str, numbers: Numbers | None = None) -> bool:
     """Return whether an op is proved exact on the engine; see :func:`prove`."""
-    proved = prove(op, tensors, (engine,), sums)
+    proved = prove(op, tensors, (engine,), numbers)
     return proved["exact"] and engine in proved["engines"]
 
 
@@ -157,8 +157,9 @@ def note_proved(program: Program, engines: Iterable[str]) -> None:
 
 
 def with_proofs(program: Program, other: Program) -> Program:
-    """Return ``program``, which computes what ``other`` does, with what was proved of that."""
-    vars(program).update({key: vars(other)[key] for key in ("_unclaimed", "_proved") if key in vars(other)})
+    """Return ``program``, which computes what ``other`` does, with what was proved of that and its file's checksum."""
+    known = ("_unclaimed", "_proved", "_checksum")
+    vars(program).update({key: vars(other)[key] for key in known if key in vars(other)})
     return program
 
 
@@ -177,7 +178,7 @@ def claim_error(program: Program, engine: str) -> EngineError | None:
         if not certifiable(op) or op.certificate is None or engine in op.certificate.get("engines", ()):
             continue
         tensors = largest(program).tensors if tensors is None else tensors
-        reason = _unproved(engine, op, tensors)
+        reason = _gap(engine, op, tensors, numbers_of(op, tensors))
         if reason:
             return EngineError(
                 f"{engine} is not proved to give the integers of this {op.kind}",
@@ -223,25 +224,39 @@ def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
 
 
-def sums_of(op: Op, tensors: dict[str, Tensor]) -> Sums:
-    """Return what engines add up in an op that is :func:`certifiable`, which takes a look at every weight."""
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of an op that proofs for all engines begin with.
+
+    Attributes:
+        sums: what engines add up, which takes a look at every weight.
+        multipliers: what engines multiply by.
+    """
+
+    sums: Sums
+    multipliers: list[Multipliers]
+
+
+def numbers_of(op: Op, tensors: dict[str, Tensor]) -> Numbers:
+    """Return the numbers of an op that is :func:`certifiable`."""
     proof = KINDS[op.kind].proof
     assert proof is not None
-    return proof.sums(op, tensors)
+    return Numbers(proof.sums(op, tensors), proof.multipliers(op, tensors))
 
 
-def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...], sums: Sums | None = None) -> dict[str, Any]:
+def prove(
+    op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...], numbers: Numbers | None = None
+) -> dict[str, Any]:
     """Return the certificate of an op that is :func:`certifiable`, see :func:`certify`.
 
     Args:
         op, tensors, engines: what is proved.
-        sums: what :func:`sums_of` gives; None: it is asked.
+        numbers: what :func:`numbers_of` gives; None: it is asked.
     """
-    proof = KINDS[op.kind].proof
-    assert proof is not None
-    sums = sums_of(op, tensors) if sums is None else sums
-    engines = tuple(name for name in engines if name == "reference" or not _gap(name, proof, op, tensors, sums))
-    b, margins = _margins(proof, op, tensors, engines)
+    numbers = numbers_of(op, tensors) if numbers is None else numbers
+    sums = numbers.sums
+    engines = tuple(name for name in engines if name == "reference" or not _gap(name, op, tensors, numbers))
+    b, margins = _margins(numbers.multipliers, engines)
     margin = float(margins.min()) if len(b) else None
     reasons = []
     if sums.largest >= INT32:
@@ -269,9 +284,9 @@ def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...], sums: Su
     return out
 
 
-def _margins(proof: Proof, op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> tuple[Array, Array]:
+def _margins(parts: Sequence[Multipliers], engines: tuple[str, ...]) -> tuple[Array, Array]:
     """Every denominator, and how far 1/(2b) is above the error bound."""
-    floats, parts = tuple(name for name in engines if name != "reference"), proof.multipliers(op, tensors)
+    floats = tuple(name for name in engines if name != "reference")
     if not parts:
         return np.array([], np.int64), np.array([])
     b = np.concatenate([part.b for part in parts])
@@ -284,22 +299,16 @@ def _margins(proof: Proof, op: Op, tensors: dict[str, Tensor], engines: tuple[st
     return b, 1.0 / (2.0 * b) - (np.concatenate(bounds) if floats else 0.0)
 
 
-def _unproved(engine: str, op: Op, tensors: dict[str, Tensor]) -> str:
-    """Return why the engine cannot be proved for the operation; "" where it can, or where no engine can."""
-    proof = KINDS[op.kind].proof
-    assert proof is not None
-    return _gap(engine, proof, op, tensors, proof.sums(op, tensors))
-
-
-def _gap(engine: str, proof: Proof, op: Op, tensors: dict[str, Tensor], sums: Sums) -> str:
+def _gap(engine: str, op: Op, tensors: dict[str, Tensor], numbers: Numbers) -> str:
     """Return what the proof of the engine's formula lacks for these numbers; "" where it is whole."""
-    evaluation = EVALUATIONS[engine]
+    evaluation, proof = EVALUATIONS[engine], KINDS[op.kind].proof
+    assert proof is not None
     form = proof.form(op)
     if form not in evaluation.exactly and form not in evaluation.forms:
         return f"nothing bounds the rounding errors of {engine} for a {op.kind} of the form {form!r}"
-    if not proof.fits(evaluation, op, tensors, sums):
+    if not proof.fits(evaluation, op, tensors, numbers.sums):
         return f"a number of {engine}'s formula may leave what float32 or int32 holds"
-    if evaluation.by_margin and _margins(proof, op, tensors, (engine,))[1].min(initial=1.0) <= 0:
+    if evaluation.by_margin and _margins(numbers.multipliers, (engine,))[1].min(initial=1.0) <= 0:
         return f"the rounding errors of {engine} may be larger than the tie margin"
     return ""
 

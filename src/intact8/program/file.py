@@ -178,8 +178,8 @@ def parse(data: bytes, path: str | Path) -> Program:
     """
     path = Path(path)
     header = check_header(data, len(data), path)
-    sealed = integrity.sealed(data, path)
-    document, remarks = _document(header.get("__metadata__", {}), sealed, path)
+    checksum = integrity.sealed(data, path)
+    document, remarks = _document(header.get("__metadata__", {}), bool(checksum), path)
     arrays = arrays_in(data, header, path)
     try:
         if isinstance(document, dict):
@@ -194,6 +194,7 @@ def parse(data: bytes, path: str | Path) -> Program:
         raise ProgramError(
             error.what, where=f"{path}: {error.where}" if error.where else str(path), why=error.why, remedy=error.remedy
         ) from error
+    vars(program)["_checksum"] = checksum
     return program
 
 
@@ -263,4 +264,11 @@ def digest(program: Program) -> str:
     return total.hexdigest()
 
 
-__all__ = ["digest", "load", "opened", "parse", "read", "save"]
+def identity(program: Program) -> str:
+    """Return what tells loaded programs apart in caches, hex: the checksum of the file, which reading it has made
+    already, or the digest of a program from a file without one."""
+    checksum: str = vars(program).get("_checksum", "")
+    return checksum or digest(program)
+
+
+__all__ = ["digest", "identity", "load", "opened", "parse", "read", "save"]

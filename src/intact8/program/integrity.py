@@ -42,17 +42,18 @@ def checksum(data: bytes) -> str:
     return total.hexdigest()
 
 
-def sealed(data: bytes, path: Path) -> bool:
-    """Return whether a checksum stands in its place; where one does, the file is what was written.
+def sealed(data: bytes, path: Path) -> str:
+    """Return the checksum, which the content of the file fits; "" where none stands in its place.
 
     Raises:
-        ProgramError: it is not.
+        ProgramError: the content does not fit it.
     """
     if not data.startswith(START, 8):
-        return False
-    if data[PLACE : PLACE + DIGITS] != checksum(data).encode():
+        return ""
+    found = checksum(data)
+    if data[PLACE : PLACE + DIGITS] != found.encode():
         raise damaged(path, "its content is not what its checksum was made from")
-    return True
+    return found
 
 
 def damaged(path: Path, why: str) -> ProgramError:

@@ -9,7 +9,7 @@ from typing import Any
 from intact8.errors import ProgramError
 from intact8.opset import KINDS, Op
 
-from .certify import EVALUATIONS, certifiable, known_engines, needs_of, note_proved, prove, proved_on, sums_of
+from .certify import EVALUATIONS, certifiable, known_engines, needs_of, note_proved, numbers_of, prove, proved_on
 from .dimensions import largest
 from .program import Program
 
@@ -40,8 +40,8 @@ def recheck(program: Program) -> None:
         engines = op.certificate.get("engines")
         if not isinstance(engines, list) or not all(e in known_engines() for e in engines):
             raise ProgramError("the certificate names unknown engines", where=op.name, remedy="upgrade intact8")
-        sums = sums_of(op, tensors)
-        proved = prove(op, tensors, tuple(engines), sums)
+        numbers = numbers_of(op, tensors)
+        proved = prove(op, tensors, tuple(engines), numbers)
         key = _overclaimed(op.certificate, proved)
         if key is not None:
             raise ProgramError(
@@ -51,7 +51,7 @@ def recheck(program: Program) -> None:
                 remedy="the file was altered, or made with error bounds that were too narrow; convert the model again",
             )
         claimed = op.certificate["engines"] if op.certificate["exact"] else ()
-        own = {name for name in own if name in claimed or (claimed and proved_on(op, tensors, name, sums))}
+        own = {name for name in own if name in claimed or (claimed and proved_on(op, tensors, name, numbers))}
     note_proved(program, own)
     if set(needs_of(_certified(program))) - set(program.needs):
         raise ProgramError(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from intact8.program.atomic_write import write_atomically
+from intact8.program.file import identity
 from intact8.program.program import Program
 
 from .facts import Facts
@@ -46,14 +47,14 @@ def folder() -> Path | None:
     return Path(home, "Library", "Caches", "intact8") if sys.platform == "darwin" else Path(home, ".cache", "intact8")
 
 
-def key(program: Program, digest: str, engine: str, threads: int | None, facts: Facts) -> str:
+def key(program: Program, engine: str, threads: int | None, facts: Facts) -> str:
     """Return the SHA-256, hex, of all that could make a probe end differently."""
     golden = None if program.golden is None else program.golden.to_json()
     machine = facts.to_json()
     unimportant = ("memory", "wheels", "glibcxx_loaded")
     parts = {name: value for name, value in machine.items() if name not in unimportant} | {
         "version": VERSION,
-        "digest": digest,
+        "program": identity(program),
         "golden": golden,
         "engine": engine,
         "threads": threads,

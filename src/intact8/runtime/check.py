@@ -11,6 +11,7 @@ from intact8.display import Shown, inert
 from intact8.errors import EngineError, ProgramError
 from intact8.program.certify import by_claim
 from intact8.program.document import VERSION
+from intact8.program.file import digest, identity
 from intact8.program.golden import Golden
 from intact8.program.remarks import remarks
 from intact8.runtime.probe_policy import memory_limit
@@ -141,7 +142,11 @@ def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
     if opened.signed:
         signed = Row("signature", "by the key given", f"fits: {opened.signed}")
     return (
-        Row("file", "a whole safetensors file", f"{opened.path.stat().st_size} bytes, digest {opened.digest[:16]}…"),
+        Row(
+            "file",
+            "a whole safetensors file",
+            f"{opened.path.stat().st_size} bytes, digest {digest(opened.program)[:16]}…",
+        ),
         Row("format", f"version up to {VERSION}", "read"),
         origin_row(program, facts),
         Row("specification", "obeyed", f"{len(program.ops)} operations, {integers} integer tensors"),
@@ -160,12 +165,14 @@ def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Fa
         return EngineCheck(name, tuple(rows), True)
     try:
         memory = memory_limit(opened.program, facts, name)
-        outcome = run_probe(opened.path, opened.digest, name, None, memory=memory, seconds=time_limit, every=True)
+        outcome = run_probe(
+            opened.path, identity(opened.program), name, None, memory=memory, seconds=time_limit, every=True
+        )
     except EngineError as error:
         rows.append(Row("probe", "a child process", str(error), REFUSED, error.remedy))
         return EngineCheck(name, tuple(rows), False)
     if outcome.lasting:
-        cache.remember(cache.key(opened.program, opened.digest, name, None, facts), outcome.to_json())
+        cache.remember(cache.key(opened.program, name, None, facts), outcome.to_json())
     needed = _needed(opened.program.golden)
     if outcome.verdict == PASSED:
         rows.append(Row("probe", needed, f"{outcome.detail} ({outcome.seconds:.1f} s)"))

@@ -17,9 +17,9 @@ SECONDS, LEAST, WARMUP, SETTLE = 0.3, 7, 2, 0.01
 """Seconds for all engines together, fewest calls of each, untimed ones, and seconds of these before a timed call."""
 
 
-def key(program: Program, digest: str, threads: int | None, batch: int, facts: Facts) -> str:
+def key(program: Program, threads: int | None, batch: int, facts: Facts) -> str:
     """Return the cache key of a measurement; see :func:`intact8.runtime.cache.key`."""
-    return cache.key(program, digest, f"auto at batch {batch}", threads, facts)
+    return cache.key(program, f"auto at batch {batch}", threads, facts)
 
 
 def recall(name: str) -> dict[str, float] | None:

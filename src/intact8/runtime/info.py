@@ -30,7 +30,6 @@ class Info(Shown):
 
     Attributes:
         path: path of the file.
-        digest: SHA-256 of what the program computes.
         engine: engine that runs it.
         threads: number of threads given to the engine; None leaves its choice.
         inputs, outputs: name → (dtype, shape), None for the batch, a name for another dimension that may change.
@@ -44,10 +43,10 @@ class Info(Shown):
         seconds: stage → seconds that it took.
         sizes: sizes that a child process has run, in words; sizes met later are added to the runner's ``info``.
         remarks: what does not stop a load, but should be known.
+        digest: SHA-256 of what the program computes.
     """
 
     path: str
-    digest: str
     engine: str
     threads: int | None
     inputs: dict[str, tuple[str, tuple[Dim, ...]]]
@@ -62,6 +61,7 @@ class Info(Shown):
     seconds: dict[str, float] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    digest: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

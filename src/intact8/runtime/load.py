@@ -24,7 +24,7 @@ from intact8.errors import EngineError, InputError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
 from intact8.program.certify import by_claim, claim_error, in_order, with_proofs
-from intact8.program.file import digest
+from intact8.program.file import digest, identity
 from intact8.program.file import opened as open_file
 from intact8.program.inputs import check_layout
 from intact8.program.program import Program
@@ -117,7 +117,7 @@ def load(
     attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes or {}, integers, started)
     loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
     release_memory()
-    return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout, loaded._probed)
+    return LoadedProgram(loaded.program, loaded._runner, loaded._info, layout, loaded._probed)
 
 
 @dataclass
@@ -182,7 +182,7 @@ class Attempt:
             for _, loaded in self._startable(claimed, names):
                 return loaded
             names = [n for n in names if n not in claimed]
-        name = fastest.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
+        name = fastest.key(self.opened.program, self.threads, self.batches[0], self.facts)
         known = fastest.recall(name)
         if known is None:
             # One process measures, the others wait for what it finds.
@@ -228,7 +228,7 @@ class Attempt:
         with opened.timed("probe"):
             about, path = status(opened.path), opened.path.absolute()
             half = self._left(engine) / 2
-            subject = Subject(path, program, opened.digest, engine, self.threads, self.probe, half, facts)
+            subject = Subject(path, program, identity(program), engine, self.threads, self.probe, half, facts)
             outcome, told = probed(subject, ranges)
         if outcome is not None and outcome.verdict != PASSED:
             others = [n for n in (*every, "reference") if n not in (*self.refused, engine)]
@@ -245,7 +245,6 @@ class Attempt:
         known = (*shown(program), *ranges) if outcome is not None else ()
         info = Info(
             path=str(opened.path),
-            digest=opened.digest,
             engine=engine,
             threads=self.threads,
             inputs={n: (program.tensors[n].dtype, program.tensors[n].shape) for n in program.inputs},
@@ -293,14 +292,12 @@ class Opened:
     Attributes:
         path: path of the file.
         program: the program in it.
-        digest: digest of the program.
         signed: what its verified signature says; "" where none was demanded.
         seconds: stage → how long it took; added to as loading goes on.
     """
 
     path: Path
     program: Program
-    digest: str
     signed: str
     seconds: dict[str, float]
 
@@ -321,11 +318,11 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
         ProgramError: see :func:`load`.
     """
     path = Path(path)
-    opened = Opened(path, Program({}, (), (), ()), "", "", {})
+    opened = Opened(path, Program({}, (), (), ()), "", {})
     with opened.timed("file"):
         program, claim = open_file(path, public_key, expect)
         signed = "" if claim is None else str(claim)
-        return replace(opened, program=with_proofs(to_mmap(program), program), digest=digest(program), signed=signed)
+        return replace(opened, program=with_proofs(to_mmap(program), program), signed=signed)
 
 
 class LoadedProgram(Shown):
@@ -333,21 +330,27 @@ class LoadedProgram(Shown):
 
     Attributes:
         program: what was loaded.
-        info: how it came to run here.
         layout: layout of inputs of four dimensions.
     """
 
     def __init__(
         self, program: Program, runner: Runner, info: Info, layout: str = "NCHW", probed: Probed | None = None
     ) -> None:
-        self.program, self.info, self.layout, self._runner, self._probed = program, info, layout, runner, probed
+        self.program, self._info, self.layout, self._runner, self._probed = program, info, layout, runner, probed
         self._admit = admission(runner, info.engine, None if probed is None else self._ask)
+
+    @property
+    def info(self) -> Info:
+        """How it came to run here. The digest takes a look at every weight, so that it is made at the first request."""
+        if not self._info.digest:
+            self._info = replace(self._info, digest=digest(self.program))
+        return self._info
 
     def _ask(self, arrays: Mapping[str, Array]) -> None:
         assert self._probed is not None
         self._probed(arrays)
-        if len(self._probed.known) != len(self.info.sizes):
-            self.info = replace(self.info, sizes=tuple(map(str, self._probed.known)))
+        if len(self._probed.known) != len(self._info.sizes):
+            self._info = replace(self._info, sizes=tuple(map(str, self._probed.known)))
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run.
@@ -374,7 +377,7 @@ class LoadedProgram(Shown):
 
     def with_info(self, **changes: Any) -> LoadedProgram:
         """Return the same runner with other entries of ``info``."""
-        return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout, self._probed)
+        return LoadedProgram(self.program, self._runner, replace(self._info, **changes), self.layout, self._probed)
 
     def __copy__(self) -> LoadedProgram:
         return self.with_info()

@@ -67,11 +67,11 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     from intact8.engines import get_engine
     from intact8.errors import EngineError, ProgramError
     from intact8.golden import reproduce
-    from intact8.program.file import digest, load
+    from intact8.program.file import identity, load
     from intact8.runtime.probe_process import AT_SIZE
 
     program = load(job["path"])
-    if digest(program) != job["digest"]:
+    if identity(program) != job["identity"]:
         raise ProgramError("the file changed while it was loaded", where=job["path"], remedy="load it again")
     note(f"importing the libraries of {job['engine']}")
     engine = get_engine(job["engine"])

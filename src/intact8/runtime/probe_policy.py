@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from intact8.engines.memory import predicted, seconds
+from intact8.program.file import identity, load
 from intact8.program.program import Program
 from intact8.runtime import cache
 from intact8.runtime.facts import Facts
@@ -31,7 +32,8 @@ class Subject:
 
     Attributes:
         path: path of the file.
-        program, digest: the program in the file and its digest.
+        program: the program in the file.
+        identity: that of the program in the file at ``path``.
         engine, threads: the engine that runs it, and its number of threads.
         mode: argument ``probe`` of :func:`intact8.runtime.load`.
         time_limit: seconds that a child may take.
@@ -40,7 +42,7 @@ class Subject:
 
     path: Path
     program: Program
-    digest: str
+    identity: str
     engine: str
     threads: int | None
     mode: str
@@ -50,7 +52,7 @@ class Subject:
     def key(self, asked: Range | None = None) -> str:
         """Return the cache key of a range of sizes, or of the golden vectors."""
         tried = self.engine if asked is None else f"{self.engine} at {asked}"
-        return cache.key(self.program, self.digest, tried, self.threads, self.facts)
+        return cache.key(self.program, tried, self.threads, self.facts)
 
 
 def probed(subject: Subject, ranges: Sequence[Range] = (), golden: bool = True) -> tuple[Outcome | None, str]:
@@ -106,7 +108,7 @@ def _ask(subject: Subject, missing: Sequence[Range | None]) -> Outcome:
     sizes = [{"range": str(asked), **size.to_json()} for asked in ranges for size in asked.runs]
     limit = memory_limit(subject.program, subject.facts, subject.engine, [s for asked in ranges for s in asked.runs])
     every, golden = subject.mode == "always", None in missing
-    program = subject.path, subject.digest, subject.engine, subject.threads
+    program = subject.path, subject.identity, subject.engine, subject.threads
     return run_probe(*program, memory=limit, seconds=subject.time_limit, every=every, golden=golden, sizes=sizes)
 
 
@@ -142,7 +144,8 @@ def unchanged(subject: Subject, about: os.stat_result | None) -> Iterator[Subjec
         yield subject
         return
     with tempfile.TemporaryDirectory(prefix="intact8-") as folder:
-        yield replace(subject, path=subject.program.save(Path(folder, "program.safetensors")))
+        path = subject.program.save(Path(folder, "program.safetensors"))
+        yield replace(subject, path=path, identity=identity(load(path)))
 
 
 def status(path: Path) -> os.stat_result | None:

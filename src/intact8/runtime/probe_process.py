@@ -104,7 +104,7 @@ class Outcome:
 
 def run_probe(
     path: Path,
-    digest: str,
+    identity: str,
     engine: str,
     threads: int | None,
     *,
@@ -118,7 +118,7 @@ def run_probe(
 
     Args:
         path: path of the program file.
-        digest: digest of the program it must hold.
+        identity: that of the program it must hold, see ``intact8.program.file.identity``.
         engine, threads: see ``intact8.runtime.load``.
         memory: bytes of private memory the child may have.
         seconds: seconds after which the child is ended.
@@ -130,7 +130,7 @@ def run_probe(
         EngineError: no child process can be started.
     """
     wanted = {"memory": memory, "seconds": seconds, "every": every, "golden": golden, "sizes": list(sizes)}
-    job = {"path": str(path.absolute()), "digest": digest, "engine": engine, "threads": threads, **wanted}
+    job = {"path": str(path.absolute()), "identity": identity, "engine": engine, "threads": threads, **wanted}
     started = time.monotonic()
     child = _start()
     try:  # from here on, so that a signal's handler that raises leaves no child behind
