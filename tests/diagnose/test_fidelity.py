@@ -74,6 +74,27 @@ def test_after_training_the_weights_of_now_are_compared() -> None:
         assert check_outputs(sim.eval())["outputs"][0]["sqnr"] > 15
 
 
+def test_what_trained_scales_clip_is_no_loss() -> None:
+    sim = calibrated(recipes.qat("learned"))
+    sim.train()
+    optimizer = torch.optim.SGD(sim.parameters(), lr=1e-6)
+    sim(torch.randn(64, 8)).square().mean().backward()
+    optimizer.step()
+    scales = [p for name, p in sim.named_parameters() if "activation_point.learner" in name]
+    for factor, told in ((1.0, False), (0.3, False), (1e-3, True)):
+        before = [p.detach().clone() for p in scales]
+        with torch.no_grad():
+            for p in scales:
+                p.mul_(factor)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always", AccuracyWarning)
+            check_outputs(sim.eval())
+        assert [str(w.message).count("learned scales a lower rate") for w in found] == [1] * told
+        with torch.no_grad():
+            for p, old in zip(scales, before, strict=True):
+                p.copy_(old)
+
+
 class OwnLinear(nn.Module):
     def __init__(self) -> None:
         super().__init__()

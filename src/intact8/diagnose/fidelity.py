@@ -147,11 +147,13 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
     if not inputs:
         return {}
     found: dict[str, Any] = {"samples": measured.samples, "outputs": measured.outputs}
-    bad = [row for row in measured.outputs if "plain" in row and (row["sqnr"] < NOISE or _is_behind(row))]
+    # Scales that were trained clip and round as the loss wants it: less than float's range is no loss there.
+    trained = sim.recipe.learns and sim.scale_phase.stepped
+    bad = [r for r in measured.outputs if "plain" in r and (r["sqnr"] < NOISE or (_is_behind(r) and not trained))]
     if bad:
         with torch.no_grad():
             found["lost"] = _first_loss(sim, inputs, [row["name"] for row in bad])
-        warnings.warn(AccuracyWarning(_loss_message(sim, bad, found["lost"])), stacklevel=4)
+        warnings.warn(AccuracyWarning(_loss_message(sim, bad, found["lost"], trained)), stacklevel=4)
     found.update(_shares(sim, measured.work))
     if found.get("float_reason"):
         share = f"{found['float_share']:.0%} of the multiplications stay float: {found['float_reason']}"
@@ -306,16 +308,19 @@ def _ancestors(graph: Graph, outputs: Sequence[str]) -> set[str]:
     return found
 
 
-def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mapping[str, Any]) -> str:
+def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mapping[str, Any], trained: bool) -> str:
     worst = min(bad, key=lambda row: float(row["sqnr"]))
-    plain = "" if worst["plain"] is None else f" (8-bit weights and layer inputs alone: {worst['plain']:.1f} dB)"
+    plain = "" if worst["plain"] is None else f" (rounded weights and layer inputs alone: {worst['plain']:.1f} dB)"
     where = f"{lost['node']} ({lost['op']}): {lost['before']:.1f} dB before, {lost['after']:.1f} dB behind"
-    if _steep(lost["before"], lost["after"]):
+    if trained:
+        remedy = "look at its accuracy (intact8.evaluate); where that is poor, give learned scales a lower rate"
+        lost_at = f"Training has moved the scales; most is lost at {where}. Remedy: {remedy}"
+    elif _steep(lost["before"], lost["after"]):
         lost_at = f'It is first lost at {where}. Remedy: keep it float (overrides={{"{lost["node"]}": None}})'
     else:
         remedy = "calibrate on more data, or with intact8.recipes.accurate()"
         lost_at = f"It is lost little by little, most at {where}. Remedy: {remedy}"
-    if sim.recipe.between_layers != "float" and any(map(_is_behind, bad)):
+    if not trained and sim.recipe.between_layers != "float" and any(map(_is_behind, bad)):
         lost_at += ', or round less between layers (Recipe(between_layers="float_residual"), or "float")'
     return (
         f"{len(bad)} of {len(set(sim.graph.outputs))} outputs are far from the float network's on calibration samples: "

@@ -72,8 +72,9 @@ def output_far_from_float(subject: Any) -> Iterator[Hit]:
     Conversion runs a few of the calibration samples through the simulation and through its float operations, with the
     weights of that moment. An output below 20 dB is compared with what 8-bit weights and 8-bit inputs of layers alone
     leave on the same samples (plain W8A8). It is reported where it lies more than 6 dB below that, or below 3 dB in any
-    case. The operation named is the first one that costs more than 6 dB, or, where the loss is gradual, the one that
-    costs most. `intact8.compare(model, sim, data)` shows all of them.
+    case; after a training of scales, which may clip what the loss does not need, in the second case alone. The
+    operation named is the first one that costs more than 6 dB, or, where the loss is gradual, the one that costs most.
+    `intact8.compare(model, sim, data)` shows all of them.
 
     Remedy: keep the operation that is named float, calibrate on more or other data, or try recipes.accurate()
     """
