@@ -56,7 +56,7 @@ def test_the_runtime_package_imports_what_is_asked_for_only() -> None:
         "intact8", "intact8.addresses", "intact8.errors", "intact8.runtime", "intact8.text",
     ]  # fmt: skip
     code = "import intact8.runtime.load, sys; print(intact8.runtime.load.__name__, 'torch' in sys.modules)"
-    assert run_python(code) == ["load", "False"]
+    assert run_python(f"{code}; print(intact8.runtime.facts.__name__)") == ["load", "False", "intact8.runtime.facts"]
 
 
 def test_the_command_line_imports_neither_numpy_nor_torch_for_its_help() -> None:

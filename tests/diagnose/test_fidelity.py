@@ -33,7 +33,7 @@ def test_a_good_program_says_nothing_and_records_the_numbers() -> None:
         program = intact8.convert(calibrated())
     (row,) = program.provenance["outputs"]
     assert row["sqnr"] > 25 and "plain" not in row and "lost" not in program.provenance
-    assert program.provenance["samples"] == 4 and program.provenance["float_share"] == 0
+    assert program.provenance["samples"] == 16 and program.provenance["float_share"] == 0
 
 
 def test_the_first_operation_that_loses_it_is_named() -> None:
@@ -42,6 +42,23 @@ def test_the_first_operation_that_loses_it_is_named() -> None:
         program = intact8.convert(calibrated(clipped))
     (row,) = program.provenance["outputs"]
     assert row["sqnr"] < 20 < row["plain"] and program.provenance["lost"]["node"] == "2"
+
+
+def test_errors_of_few_samples_are_seen_where_samples_are_small() -> None:
+    """A function that jumps at what rounds to it is right or all wrong."""
+    x = torch.full((16, 1), 0.5)
+    x[5:7] = torch.tensor([[-1e-4], [1.0]])
+    sim = intact8.prepare(Remainder().eval(), x).eval()
+    intact8.calibrate(sim, x)
+    with pytest.warns(AccuracyWarning, match="far from the float network's"):
+        intact8.convert(sim)
+
+
+class Remainder(nn.Module):
+    """What is left of a number over two others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.remainder(x, torch.tensor([1.0, 0.4]))
 
 
 def test_samples_without_dimensions_are_compared() -> None:

@@ -56,6 +56,28 @@ def test_tables_are_computed_only_where_every_entry_agrees(form: str) -> None:
         np.testing.assert_array_equal(runner({"x": x})[0][0], changed)
 
 
+@pytest.mark.parametrize("float_between", [False, True])
+def test_two_quantizations_stay_two(float_between: bool) -> None:
+    """A table computed as a float function, and nothing between two grids, stand between quantizations alike."""
+    coarser, limits = float(np.float32(1.3 * SCALE)), {"lo": 0, "hi": 255}
+    entries = np.clip(np.rint(V / coarser) + 20, 0, 255)
+    program = table_program(entries)
+    tensors = {n: Tensor(n, "float32", (None, 256)) for n in ("given", "between", "result")} | {
+        "x": program.tensors["x"], "y": replace(program.tensors["y"], scale=coarser)
+    }  # fmt: skip
+    moved = (
+        (Op("between", "dequantize", ("x",)), Op("y", "quantize", ("between",), limits))
+        if float_between
+        else program.ops
+    )
+    tensors = {n: t for n, t in tensors.items() if n != "between" or float_between}
+    ops = (Op("x", "quantize", ("given",), limits), *moved, Op("result", "dequantize", ("y",)))
+    program = Program(tensors, ops, ("given",), ("result",))
+    runner, given = ENGINE.prepare(program), {"given": np.linspace(-6, 16, 2048, dtype=np.float32).reshape(-1, 256)}
+    assert float_between or runner.forms == {"y": ("affine", False)}
+    np.testing.assert_array_equal(runner(given)[0], ReferenceEngine().prepare(program)(given)[0])
+
+
 def test_numbers_keep_their_shape() -> None:
     """A scalar as an input, an output and fed."""
     tensors = {

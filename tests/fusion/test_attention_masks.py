@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import intact8
 from intact8.capture import capture
 from intact8.capture.graph import Graph
 from intact8.fusion.fuse import fuse
@@ -69,6 +70,12 @@ def test_a_mask_becomes_a_boolean(way: str) -> None:
 def test_what_is_no_mask_stays(way: str) -> None:
     graph, _ = fused(Masked(way), X, IDS)
     assert all(len(n.inputs) == 1 for n in graph if n.op == "softmax")
+
+
+@pytest.mark.parametrize(("nonlinear", "inputs"), [("integer", 2), ("float", 1)])
+def test_only_an_integer_softmax_reads_a_mask(nonlinear: str, inputs: int) -> None:
+    sim = intact8.prepare(Masked("filled").eval(), (X, IDS), intact8.Recipe(nonlinear=nonlinear))
+    assert [len(n.inputs) for n in sim.graph if n.op == "softmax"] == [inputs]
 
 
 def test_a_masked_sum_somebody_else_reads_stays() -> None:

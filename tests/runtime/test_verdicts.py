@@ -107,6 +107,7 @@ def test_libraries_of_wheels_from_both_sides() -> None:
             == verdicts("onednn", "torch wheel", wheels={"torch": wheels})
             == []
         )
+    assert list(GLIBCXX) == sorted(GLIBCXX) and {major for major, _ in GLIBCXX} == {2}
     for policy, newest in GLIBCXX.items():
         for name in (f"manylinux_{policy[0]}_{policy[1]}_x86_64",):
             rows = preflight(PROGRAM, "onednn", replace(GOOD, wheels={"torch": (name,)}))

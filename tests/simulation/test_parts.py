@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ from intact8.simulation.ops.integer_op import observe_activated
 from intact8.simulation.ops.pools import _total
 from intact8.simulation.ops.quantized_add import add_round
 from intact8.simulation.quantized_tensor import Quantized
-from intact8.simulation.scales.layer_multipliers import Layer
+from intact8.simulation.scales.layer_multipliers import Layer, channel_ratios
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.simulation import _last_uses
 from intact8.simulation.tensors import Tensors
@@ -325,6 +326,34 @@ def test_multipliers_that_are_exact_say_so() -> None:
     multipliers.put(a=[1], b=[3], gain_error=0.25)
     multipliers.put(a=[1], b=[3])
     assert float(multipliers.gain_error) == 0
+
+
+def test_a_product_on_a_grid_that_is_given_tells_how_far_its_factor_is_off() -> None:
+    sim, _ = quantized(Product(), torch.rand(64, 6) * 8)
+    assert float(sim.requantizations["mul"].gain_error) < 1e-3
+
+
+class Product(nn.Module):
+    """A product on the grid of its factors, which all are joined on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        return torch.cat([y * y.flip(1), y], 1)
+
+
+def test_denominators_fit_the_bias_of_every_channel_though_one_fits_at_once() -> None:
+    sim, _ = quantized(nn.Linear(6, 2), torch.randn(64, 6))
+    (name,) = sim.weight_points
+    with torch.no_grad():
+        layer, y = Layer(sim.graph.nodes[name], sim.quantized_graph, fresh=True), sim.points[name]
+        found = channel_ratios(layer, np.array([0.01, 5000.0]), 1.0, 1.0, None, y, False, None)
+        ratio = found["a"] / found["b"]
+        steps = layer.bias_steps(ratio, 1.0) + 0.5 * ratio
+    assert (found["b"] <= largest_denominator("affine", steps)).all()
 
 
 def test_a_learned_scale_is_what_its_parameter_says() -> None:

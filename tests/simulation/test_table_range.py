@@ -100,6 +100,14 @@ def test_all_readers_count(other: Callable[[Tensor], Tensor], low: float, high: 
     assert ends(sim.points["layer"]) == pytest.approx((low, high), abs=0.3)
 
 
+def test_a_reader_without_a_grid_says_nothing_of_the_range() -> None:
+    sim = intact8.prepare(TwoReaders(torch.tanh).eval(), X, recipes.minmax())
+    tables = sim.points["layer"].tables
+    assert tables is not None and len(tables.readers) == 2
+    tables.readers[0][1].set(1 / 256, 0)
+    assert tables.useful_range(-20.0, 20.0, 256) == (-20.0, 20.0)
+
+
 def test_what_the_user_fixed_stays() -> None:
     fixed = {"0": {"activation": {"observer": "fixed", "observer_args": {"lo": -8.0, "hi": 8.0}}}}
     sim = calibrated(network(nn.Tanh()), replace(recipes.minmax(), overrides=fixed))

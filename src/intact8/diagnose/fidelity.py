@@ -27,8 +27,9 @@ from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import output_first, per_output, transposed
 
-FEW = 4
-"""Samples that are looked at first; where an output is suspicious, all that calibration kept are."""
+FEW, SMALL = 4, 1 << 19
+"""Samples that are looked at first, or more while they have no more than SMALL numbers: errors are rare and large where
+a function jumps. Where an output is suspicious, all that calibration kept are."""
 
 SUSPICIOUS = 20.0
 """Outputs of at least this signal-to-noise ratio (dB) are not looked at further."""
@@ -81,7 +82,10 @@ def measure_outputs(sim: Simulation) -> Measured:
     inputs = [t.to(device_of(sim)) for t in sim.samples]
     if not inputs or not sim.graph.outputs:
         return Measured([], 0, [], {})
-    few = [t[:FEW] for t in inputs] if sim.quantized_graph.batched else inputs
+    few = inputs
+    if sim.quantized_graph.batched:
+        first = max(FEW, SMALL // max(1, sum(t[:1].numel() for t in inputs)))
+        few = [t[:first] for t in inputs]
     measured = _measured(sim, [few])
     more = inputs[0].shape[:1] > few[0].shape[:1] and any("plain" in row for row in measured.outputs)
     return replace(_measured(sim, [inputs]), inputs=few) if more else measured

@@ -30,6 +30,10 @@ SESSIONS = 5
 """Sessions a runner keeps: for float and uint8 inputs of both layouts, and where every tensor was asked for."""
 
 
+MERGING = ["DoubleQDQPairsRemover"]
+"""Optimizers that merge two quantizations, which rounds once where the program rounds twice."""
+
+
 class OnnxRuntimeEngine:
     """Runs programs with ONNX Runtime's CPU kernels, bit for bit.
 
@@ -172,7 +176,9 @@ class OnnxRuntimeRunner:
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
         try:
-            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"], disabled_optimizers=MERGING
+            )
         except _failures() as error:
             what, remedy = (
                 "ONNX Runtime does not take this program",
