@@ -59,6 +59,17 @@ def test_what_a_module_refuses() -> None:
         torch.ops.intact8.run([X, BIAS], number + 1_000_000, "auto", "NCHW")
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_way_back_is_refused_where_it_is_gone(compiled: bool) -> None:
+    model = Around(PROGRAM)
+    call = torch.compile(model, backend="aot_eager") if compiled else model
+    x = X.clone().requires_grad_()
+    y = call(x, BIAS)
+    with pytest.raises(InputError, match="a program has no gradients"):
+        y.sum().backward()
+    assert torch.equal(call(X, BIAS), y.detach())
+
+
 class Around(nn.Module):
     """A program between float layers."""
 

@@ -109,6 +109,32 @@ def _run(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> lis
     return [y.clone() if y.data_ptr() in given else y for y in outputs]
 
 
+@torch.library.custom_op("intact8::gradient", mutates_args=(), schema="(Tensor[] inputs, Tensor[] outputs) -> Tensor[]")
+def _gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Refuse the gradients of the inputs. It is an operator, since ``torch.compile`` looks at the way back of every
+    model, and takes those of the outputs, without which it would be computed on the way there."""
+    what, why = "a program has no gradients", "it computes integers"
+    remedy = "detach what it reads (x.detach(), torch.no_grad()), or train the simulation that intact8.prepare returns"
+    raise InputError(what, where="intact8.torch.Module", why=why, remedy=remedy)
+
+
+@_gradient.register_fake
+def _like(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.empty_like(x) for x in inputs]
+
+
+def _backward(ctx: Any, gradients: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    given = [g for g in gradients if g is not None]
+    return torch.ops.intact8.gradient(ctx.saved_tensors, given), None, None, None
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[0])
+
+
+_run.register_autograd(_backward, setup_context=_keep)
+
+
 @_run.register_fake
 def _shapes(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> list[Tensor]:
     """Return empty tensors of the shapes and types of the outputs."""
