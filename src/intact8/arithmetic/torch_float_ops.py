@@ -19,6 +19,7 @@ from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.recurrent import GATES
 from intact8.arithmetic.torch_recurrent import float_layer
 from intact8.arithmetic.unary_functions import UNARY
+from intact8.arithmetic.windows import sees_padding_only
 
 Attrs = Mapping[str, Any]
 Params = Mapping[str, Tensor]
@@ -81,12 +82,17 @@ def _spatial(name: str, rank: int) -> Callable[..., Tensor]:
 
 
 def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    x, operands, rank = _begin(a, x, p), (p["weight"], p.get("bias"), a["stride"], a["padding"]), len(a["stride"])
+    x, weights, rank = _begin(a, x, p), (p["weight"], p.get("bias")), len(a["stride"])
+    given, padding = x[0], a["padding"]
     if a["transposed"]:
-        y = _spatial("conv_transpose", rank)(x[0], *operands, a["output_padding"], a["groups"], a["dilation"])
-    else:
-        y = _spatial("conv", rank)(x[0], *operands, a["dilation"], a["groups"])
-    return _finish(y, a, x, p, 1)
+        rest = a["stride"], padding, a["output_padding"], a["groups"], a["dilation"]
+        return _finish(_spatial("conv_transpose", rank)(given, *weights, *rest), a, x, p, 1)
+    sizes = zip(given.shape[2:], p["weight"].shape[2:], a["stride"], padding, a["dilation"], strict=True)
+    if any(sees_padding_only(*size) for size in sizes):  # oneDNN 3.12 reads address 0 where channels lie last
+        given, padding = F.pad(given, [n for size in reversed(padding) for n in (size, size)]), [0] * rank
+    return _finish(
+        _spatial("conv", rank)(given, *weights, a["stride"], padding, a["dilation"], a["groups"]), a, x, p, 1
+    )
 
 
 def _linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:

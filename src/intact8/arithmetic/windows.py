@@ -56,12 +56,15 @@ def sees_padding_only(
 ) -> bool:
     """Return whether an output along this dimension has every tap of the kernel in the padding.
 
-    Only windows that start before the input, or behind its end, can.
+    Only windows that start before the input, or behind its end, can, and of those that are not dilated beyond the
+    input only such as have more padding than taps.
 
     Example:
         >>> sees_padding_only(1, 2, 1, 1, 2), sees_padding_only(5, 3, 1, 1, 1)  # taps at −1 and 1 of one element
         (True, False)
     """
+    if padding <= (kernel - 1) * dilation and length >= dilation and not ceil_mode:
+        return False
     count = pool_size(length, kernel, stride, padding, dilation, ceil_mode)
     if count < 1 or (count - 1) * stride - padding >= length:
         return count >= 1
