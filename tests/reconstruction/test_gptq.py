@@ -77,6 +77,14 @@ def test_moments_do_not_depend_on_batches() -> None:
     torch.testing.assert_close(parts.covariance(), whole.covariance())
 
 
+def test_inputs_that_are_constant_have_no_variance() -> None:
+    moments = Moments()
+    for _ in range(2):
+        moments.add(torch.full((1, 50, 6), 0.1), 50)
+    assert moments.covariance().count_nonzero() == 0
+    assert inverse_factor(moments.covariance()).isfinite().all()
+
+
 def test_no_two_integers_saturate_a_pair_sum() -> None:
     rows = torch.tensor([[[100.0, 30.0, -20.0], [50.0, 50.0, 1.0]]])
     point = WeightPoint("w", recipes.default().weight)

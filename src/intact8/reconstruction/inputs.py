@@ -50,7 +50,9 @@ def rows_of(node: Node, x: Tensor, weight: Tensor, rows: int = ROWS) -> Tensor:
 
 
 class Moments:
-    """Means and second moments of what a layer reads, over all batches.
+    """Means and second moments of what a layer reads, over all batches, about the first row that was seen.
+
+    About zero they would be large where means are, and their difference would have less bits than the variance.
 
     Attributes:
         count: rows seen.
@@ -59,10 +61,13 @@ class Moments:
 
     def __init__(self) -> None:
         self.count, self.samples = 0, 0
+        self.origin: Tensor | None = None
         self.sums: tuple[Tensor, Tensor] | None = None
 
     def add(self, rows: Tensor, samples: int) -> None:
         """Take in rows, (G, M, K)."""
+        self.origin = rows[:, :1].clone() if self.origin is None else self.origin
+        rows = rows - self.origin
         first, square = rows.sum(1).double(), (rows.transpose(1, 2) @ rows).double()
         self.sums = (first, square) if self.sums is None else (self.sums[0] + first, self.sums[1] + square)
         self.count += rows.shape[1]

@@ -44,7 +44,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
         values["cascadeError"] = _histogram(error.cascade.histogram)
         if error.own is not None:
             values["ownError"] = _histogram(error.own.histogram)
-        if error.weight is not None:
+        if error.weight is not None and layer.channels is not None:
             values["weights"] |= {"floatLow": _list(error.weight.minimum), "floatHigh": _list(error.weight.maximum)}
     return values
 
