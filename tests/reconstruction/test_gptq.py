@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import recipes
-from intact8.reconstruction.gptq import largest_integers, round_by_covariance
+from intact8.reconstruction.gptq import inverse_factor, largest_integers, round_by_covariance
 from intact8.reconstruction.inputs import Moments, rows_of
 from intact8.simulation.scales.quant_points import WeightPoint
 

@@ -109,9 +109,12 @@ def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:
     channels = axis % x.dim()
     if channels == 0 or x.shape[0] % samples:
         samples = 1
-    x = x.double().movedim(channels, -1)
-    rows = x.reshape(samples, -1, x.shape[-1])
-    return rows.mean(1), rows.square().mean((1, 2))
+    means, energies = [], []
+    for sample in x.movedim(channels, -1).reshape(samples, -1, x.shape[channels]):
+        rows = sample.double()
+        means.append(rows.mean(0))
+        energies.append(rows.square_().mean())
+    return torch.stack(means), torch.stack(energies)
 
 
 def _usual_mean(means: Tensor, energies: Tensor) -> Tensor:
