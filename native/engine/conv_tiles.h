@@ -28,26 +28,29 @@ TILE_INLINE void NAME(store)(const ints *sum, const tile_panel *given, isize win
         return;
     }
     uint8_t *y = p->y + window * p->stride, few[TILE_CHANNELS] = {0};
+    const uint8_t *added = p->residual;
     ints result[VECTORS], residual[VECTORS];
-    if (p->residual && p->channels == TILE_CHANNELS) {
-        VECTOR(widen)(p->residual + window * p->stride, residual);
-    } else if (p->residual) {
-        copy_few(few, p->residual + window * p->stride, p->channels);
-        VECTOR(widen)(few, residual);
+    if (added) {
+        added += window * p->stride;
+        if (p->channels != TILE_CHANNELS) {
+            copy_few(few, added, p->channels);
+            added = few;
+        }
+        VECTOR(widen)(added, residual);
     }
     for (int v = 0; v < VECTORS; v++) {
         floats ratio = VECTOR(load_floats)(p->ratio + LANES * v);
         if (p->ratio_negative)
             ratio = VECTOR(where_negative)(sum[v], VECTOR(load_floats)(p->ratio_negative + LANES * v), ratio);
         floats value = VECTOR(multiply)(VECTOR(to_floats)(sum[v]), ratio), other = value;
-        if (p->residual) {
+        if (added) {
             const ints steps = VECTOR(subtract_ints)(residual[v], VECTOR(set_ints)(f->residual_zero));
             other = VECTOR(multiply)(VECTOR(to_floats)(steps), VECTOR(set_floats)(f->residual_ratio));
             if (f->joint) value = VECTOR(add)(value, other);
         }
         value = VECTOR(minimum)(VECTOR(maximum)(value, VECTOR(set_floats)(f->low)), VECTOR(set_floats)(f->high));
         result[v] = VECTOR(round_floats)(value);
-        if (p->residual && !f->joint) {
+        if (added && !f->joint) {
             value = VECTOR(add)(VECTOR(multiply)(VECTOR(to_floats)(result[v]), VECTOR(set_floats)(f->own_ratio)), other);
             value = VECTOR(minimum)(VECTOR(maximum)(value, VECTOR(set_floats)(f->sum_low)), VECTOR(set_floats)(f->sum_high));
             result[v] = VECTOR(round_floats)(value);

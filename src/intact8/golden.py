@@ -71,7 +71,7 @@ class Reproduced:
     near: int
 
     def __str__(self) -> str:
-        near = f", {self.near} outputs behind float islands within {TOLERANCE:.0%}" if self.near else ""
+        near = f", outputs behind float islands ({self.near}) within {TOLERANCE:.0%}" if self.near else ""
         return f"{self.samples} samples, {self.exact} tensors bit for bit{near}"
 
 
