@@ -289,15 +289,16 @@ def test_convolutions_in_any_layout(threads: int) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_float_convolution_that_sees_padding_only(batch: int) -> None:
     """torch's own call of it reads address 0 where channels lie last."""
-    shapes = {"x": (None, 9, 1, 4), "moved": (None, 4, 9, 1), "y": (None, 4, 13, 3)}
+    shapes = {"x": (None, 9, 3, 4), "moved": (None, 4, 9, 3), "column": (None, 4, 9, 1), "y": (None, 4, 13, 3)}
     tensors = {name: Tensor(name, "float32", shape) for name, shape in shapes.items()}
     attrs = {"stride": [1, 2], "padding": [2, 3], "dilation": [2, 2], "output_padding": [0, 0], "groups": 1}
-    weight = {"weight": np.random.default_rng(0).standard_normal((4, 4, 1, 2)).astype(np.float32)}
+    weight = {"weight": np.ones((4, 4, 1, 2), np.float32), "bias": np.ones(4, np.float32)}
     ops = (
         Op("moved", "permute", ("x",), {"dims": [0, 3, 1, 2]}),
-        Op("y", "float.conv", ("moved",), attrs | {"transposed": False}, weight),
+        Op("column", "slice", ("moved",), {"axis": 3, "start": 2, "end": 3, "step": 1}),
+        Op("y", "float.conv", ("column",), attrs | {"transposed": False}, weight),
     )
-    program, x = Program(tensors, ops, ("x",), ("y",)), np.ones((batch, 9, 1, 4), np.float32)
+    program, x = Program(tensors, ops, ("x",), ("y",)), np.ones((batch, 9, 3, 4), np.float32)
     (y,), (wanted,) = (engine.prepare(program)({"x": x}) for engine in (ENGINE, ReferenceEngine()))
     np.testing.assert_allclose(y, wanted, atol=1e-5)
 
