@@ -64,8 +64,10 @@ def test_integers_that_are_proved_small(step: tuple[str, dict[str, Any]]) -> Non
 @pytest.mark.parametrize("value", [GIVEN + 1, -GIVEN - 1, 1 << 40, -(1 << 63)])
 def test_inputs_beyond_are_refused(value: int) -> None:
     runner = ENGINE.prepare(program(("float.affine_scalar", {"mul": 1, "add": 1})))
-    with pytest.raises(InputError, match="x: the openvino engine takes integers up to 4194304"):
-        runner({"x": np.array([[0, 0, 0, value]])})
+    for _ in range(2):  # calls behind one that was taken have less to find out
+        with pytest.raises(InputError, match="x: the openvino engine takes integers up to 4194304"):
+            runner({"x": np.array([[0, 0, 0, value]])})
+        runner({"x": np.zeros((1, 4), np.int64)})
 
 
 @pytest.mark.parametrize(

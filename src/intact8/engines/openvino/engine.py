@@ -128,6 +128,7 @@ class OpenVinoRunner:
         like = tuple((name, x.shape, x.dtype) for name, x in inputs.items() if isinstance(x, np.ndarray))
         last, given = self._last, inputs
         if last is not None and last[0] == like and len(like) == len(inputs):
+            self._check_values(inputs)
             found = last[1](inputs)
         else:
             last = None  # lets go of a model that may be replaced now
@@ -266,13 +267,17 @@ class OpenVinoRunner:
                     if batch not in (None, size):
                         raise InputError(f"batch size {size} differs from that of another input, {batch}", where=name)
                     batch = size
-            if x.dtype == np.int64 and x.size and max(int(x.max()), -int(x.min())) > LARGEST_INPUT:
-                what = f"the openvino engine takes integers up to {LARGEST_INPUT}"
-                raise InputError(what, where=name, remedy="run with engine='onednn', 'onnxruntime' or 'reference'")
             given[name] = x
+        self._check_values(given)
         if batch == 0:
             raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")
         return given, batch or 1
+
+    def _check_values(self, inputs: Mapping[str, Array]) -> None:
+        for name, x in inputs.items():
+            if x.dtype == np.int64 and x.size and max(int(x.max()), -int(x.min())) > LARGEST_INPUT:
+                what = f"the openvino engine takes integers up to {LARGEST_INPUT}"
+                raise InputError(what, where=name, remedy="run with engine='onednn', 'onnxruntime' or 'reference'")
 
     def _check_shape(self, name: str, x: Array) -> None:
         shape = self.program.tensors[name].shape
