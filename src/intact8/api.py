@@ -19,6 +19,7 @@ from intact8.diagnose.between_layers import choose_between_layers
 from intact8.diagnose.fidelity import Measured, check_outputs
 from intact8.errors import CalibrationError, StateError
 from intact8.lower import lower
+from intact8.machine import trim
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.recipes import as_recipe
@@ -51,6 +52,7 @@ def convert(sim: Simulation) -> Program:
 
 
 def _lowered(sim: Simulation, measured: Measured | None) -> Program:
+    trim()  # what calibration freed, while the simulation's weights stay
     program = lower(sim)
     return replace(program, provenance=program.provenance | check_outputs(sim, measured))
 

@@ -28,8 +28,11 @@ from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import output_first, per_output, transposed
 
 FEW, SMALL = 4, 1 << 19
-"""Samples that are looked at first, or more while they have no more than SMALL numbers: errors are rare and large where
-a function jumps. Where an output is suspicious, all that calibration kept are."""
+"""Samples that are looked at first, and at once; more are first while they have no more than SMALL numbers: errors are
+rare and large where a function jumps. Where an output is suspicious, all that calibration kept are looked at."""
+
+PIECE = 1 << 16
+"""Numbers that are compared in float64 at once."""
 
 SUSPICIOUS = 20.0
 """Outputs of at least this signal-to-noise ratio (dB) are not looked at further."""
@@ -82,16 +85,17 @@ def measure_outputs(sim: Simulation) -> Measured:
     inputs = [t.to(device_of(sim)) for t in sim.samples]
     if not inputs or not sim.graph.outputs:
         return Measured([], 0, [], {})
-    few = inputs
-    if sim.quantized_graph.batched:
-        first = max(FEW, SMALL // max(1, sum(t[:1].numel() for t in inputs)))
-        few = [t[:first] for t in inputs]
-    measured = _measured(sim, [few])
-    more = inputs[0].shape[:1] > few[0].shape[:1] and any("plain" in row for row in measured.outputs)
-    return replace(_measured(sim, [inputs]), inputs=few) if more else measured
+    if not sim.quantized_graph.batched:
+        return _measured(sim, [inputs], [inputs])
+    parts = [[t[k : k + FEW] for t in inputs] for k in range(0, max(1, len(inputs[0])), FEW)]
+    count = max(1, SMALL // max(1, sum(t.numel() for t in parts[0])))
+    measured = _measured(sim, parts[:count], parts[:count])
+    if len(parts) > count and any("plain" in row for row in measured.outputs):
+        measured = _measured(sim, parts, parts)
+    return replace(measured, inputs=[t[: count * FEW] for t in inputs])
 
 
-def measure_unseen(sim: Simulation, unseen: Sequence[list[Tensor]], seen: Sequence[list[Tensor]]) -> Measured:
+def measure_unseen(sim: Simulation, unseen: Sequence[Sequence[Tensor]], seen: Sequence[Sequence[Tensor]]) -> Measured:
     """Compare outputs for samples that a simulation was not calibrated on; plain W8A8 takes its ranges from ``seen``.
 
     Args:
@@ -101,7 +105,7 @@ def measure_unseen(sim: Simulation, unseen: Sequence[list[Tensor]], seen: Sequen
     return _measured(sim, unseen, seen)
 
 
-def _measured(sim: Simulation, calls: Sequence[list[Tensor]], seen: Sequence[list[Tensor]] = ()) -> Measured:
+def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence[Sequence[Tensor]]) -> Measured:
     with torch.no_grad():
         results = [_float(sim, inputs) for inputs in calls]
         wanted = _joined(outputs for outputs, _ in results)
@@ -118,7 +122,7 @@ def _measured(sim: Simulation, calls: Sequence[list[Tensor]], seen: Sequence[lis
             row["plain"] = _sqnr(y, plain[row["name"]])
             row["apart"] = round(_cosine(y, plain[row["name"]]) - _cosine(y, got[row["name"]]), 4)
     count = sum(int(inputs[0].shape[0]) if inputs[0].dim() else 1 for inputs in calls)
-    return Measured(calls[0], count, outputs, results[0][1])
+    return Measured(list(calls[0]), count, outputs, results[0][1])
 
 
 def _joined(calls: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -167,12 +171,16 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
 
 def _sqnr(wanted: Tensor, got: Tensor) -> float | None:
     """Return the signal-to-noise ratio in dB, at most CLEAN; None where there is no signal."""
-    finite = torch.isfinite(wanted)
-    w, g = wanted[finite].double(), got[finite].double()
-    signal = float(w.square().sum())
+    signal = noise = 0.0
+    wanted, got = wanted.flatten(), got.flatten()
+    for start in range(0, len(wanted), PIECE):
+        w, g = (t[start : start + PIECE] for t in (wanted, got))
+        finite = torch.isfinite(w)
+        w, g = w[finite].double(), g[finite].double()
+        signal += float(w.square().sum())
+        noise += float((w - g).square().sum())
     if signal == 0:
         return None
-    noise = float((w - g).square().sum())
     if not math.isfinite(noise):
         return -CLEAN
     return round(max(-CLEAN, min(CLEAN, 10 * math.log10(signal / noise))), 2) if noise > 0 else CLEAN

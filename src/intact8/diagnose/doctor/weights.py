@@ -65,7 +65,7 @@ def examine_weight(sim: Simulation, name: str, data: Statistics) -> Evidence:
     found = Evidence()
     for (reason, (worse, _)), (_, (better, _)) in pairwise(chain):
         found.gains[reason] = decibels(worse, better)
-    if point.source in ("held", "learned"):
+    if point.source in ("held", "learned") or bias is None:
         found.gains["stale"] = found.gains.pop("tie_free")
     random, shift = chain[0][1]
     corrected = "correct.mean" in node.params

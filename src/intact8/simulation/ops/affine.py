@@ -97,7 +97,8 @@ class Affine:
         if reconstructed:
             rows = numbers = shifted(node, self.tensors, rows, scale)
         limits = weight_limits(node, rows, scale, wp, per_row)
-        return on_grid(weight, factor, per_output(scale, weight, node), limits, numbers), scale
+        grid = on_grid(weight, factor, per_output(scale, weight, node), limits, numbers)
+        return grid if torch.is_grad_enabled() else grid.without_sources(), scale
 
     @property
     def _weights(self) -> WeightPoint:
@@ -291,6 +292,8 @@ class Affine:
             return make()
         hit = self._cache.get(what)
         if hit is None or not hit[0].current(sources):
+            if what in ("grid", "integers"):
+                self._cache.pop("folded", None)  # of a layer that is computed in float no more
             self._cache[what] = hit = (Snapshot(sources), make())
         found: T = hit[1]
         return found

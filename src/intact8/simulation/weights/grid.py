@@ -53,6 +53,10 @@ class Grid(NamedTuple):
         """The tensors that get gradients."""
         return self.weight, self.factor, self.scale
 
+    def without_sources(self) -> Grid:
+        """Return the integers alone, which nobody asks for gradients: a folded weight need not stay in memory."""
+        return Grid(self.q, self.q, None, self.scale, None)
+
     def tensor(self) -> Tensor:
         """Return ``q`` with gradients: the straight-through estimator's where nothing is clipped.
 
