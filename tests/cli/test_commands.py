@@ -145,6 +145,13 @@ def test_inspect_names_every_operation(program: Path, flag: list[str]) -> None:
         assert op.name in shown
 
 
+@pytest.mark.parametrize("command", ["inspect", "report --seconds 0 -o {}"])
+def test_no_name_is_broken_in_a_narrow_terminal(program: Path, tmp_path: Path, command: str) -> None:
+    arguments = [*command.format(tmp_path / "page.html").split(), str(program)]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}).stdout
+    assert all(op.name in shown for op in Program.load(program).ops)
+
+
 def test_inspect_json_is_json(program: Path) -> None:
     assert json.loads(intact8("inspect", str(program), "--json").stdout)["numpy_on_native"] in ([], None)
 

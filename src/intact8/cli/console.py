@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType, RenderHook, RenderResult
+from rich.protocol import rich_cast
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from intact8.errors import InputError, IntactError
-from intact8.text import one_line, printable_lines
+from intact8.text import one_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -64,8 +66,25 @@ class _Rendered:
         self.inside = inside
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text, style, control in console.render(self.inside, options):
-            yield Segment(text if control else printable_lines(text), style, control)
+        for part in map(rich_cast, self.inside.renderables if isinstance(self.inside, Group) else (self.inside,)):
+            shown = _listed(part) if isinstance(part, Table) and _too_wide(part, console, options) else part
+            for text, style, control in console.render(shown, options):
+                yield Segment(text if control else printable_lines(text), style, control)
+
+
+def _too_wide(table: Table, console: Console, options: ConsoleOptions) -> bool:
+    """Return whether words would be broken into columns of fewer than ten characters."""
+    needed = table.__rich_measure__(console, options.update(width=1000)).minimum
+    return len(table.columns) * 10 > options.max_width < needed
+
+
+def _listed(table: Table) -> Text:
+    """Return the table with a row per paragraph: its first cell, then headings and cells, without the empty ones."""
+    columns = [(str(column.header), (printable(str(cell)) for cell in column.cells)) for column in table.columns]
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    named = ([f"{title} {cell}" for (title, _), cell in zip(columns, row, strict=True) if cell] for row in rows)
+    lines = [str(table.title or ""), *("; ".join(facts) for facts in named), str(table.caption or "")]
+    return Text("\n".join(filter(None, lines)))
 
 
 def print_json(value: Any) -> None:
