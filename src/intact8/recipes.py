@@ -45,7 +45,7 @@ def percentile() -> Recipe:
 def accurate() -> Recipe:
     """Use when the default loses too much (small, depthwise networks): errors choose ranges, weights and roundings."""
     return Recipe(
-        activation=Scheme(observer="mse"),
+        activation=Scheme(observer="output"),
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
         smooth=0.5,
         reconstruction="gptq",

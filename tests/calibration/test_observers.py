@@ -59,6 +59,7 @@ def test_the_kinds_of_the_specification_exist() -> None:
         "percentile",
         "entropy",
         "mse",
+        "output",
         "fixed",
     }
 

@@ -12,7 +12,10 @@ from intact8.calibration.data import merged
 from intact8.errors import InputError, StateError
 from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
-from intact8.simulation.simulation import Simulation
+from intact8.reconstruction.ranges import choose_ranges
+from intact8.simulation.simulation import KEPT_FOR_RANGES, Simulation
+
+LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop")
 
 
 def reconstruct(
@@ -48,21 +51,22 @@ def reconstruct(
         np.True_
     """
     method, settings = sim.recipe.reconstruction, Settings.of(sim.recipe.reconstruction_args)
-    if method == "none" or not sim.kept:
-        what = "nothing to reconstruct" if method == "none" else "no samples to reconstruct from"
+    if not sim.reconstructs or not sim.kept:
+        what = "no samples to reconstruct from" if sim.reconstructs else "nothing to reconstruct"
         remedy = "prepare with recipes.reconstruct(…) and calibrate in this process"
         raise StateError(what, why=f"reconstruction = {method!r}, {len(sim.kept)} batches kept", remedy=remedy)
     with quantizing(sim), torch.no_grad():
-        if method != "gptq":
+        batched = sim.quantized_graph.batched
+        chosen = choose_ranges(sim, merged(sim.kept, batched, KEPT_FOR_RANGES))
+        if chosen or method in LEARNED_ROUNDINGS:
             sim._solve(from_observers=True, freezing=sim.recipe.scales == "fixed")
         for node in sim.graph:
             if "correct.rounding" in node.params:
                 sim.tensors[node.params["correct.rounding"]].zero_()
-        batched = sim.quantized_graph.batched
         if method == "gptq":
             round_layers(sim, merged(sim.kept, batched, settings.samples))
             sim.resolve(from_observers=False)
-        else:
+        elif method in LEARNED_ROUNDINGS:
             samples = merged(sim.kept, batched, settings.samples)
             if len(samples) != 1:
                 remedy = "calibrate with samples of one shape along all dimensions but the batch"

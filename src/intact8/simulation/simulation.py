@@ -65,8 +65,9 @@ FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, Arit
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
-KEPT, KEPT_FOR_MOMENTS = 256, 32
-"""Samples kept for reconstruction unless the recipe says how many: where it learns, and where moments are enough."""
+KEPT, KEPT_FOR_MOMENTS, KEPT_FOR_RANGES = 256, 32, 64
+"""Samples kept for reconstruction unless the recipe says how many: where it learns, where moments are enough, and where
+ranges are chosen by outputs."""
 
 CHECKED = 16
 """Samples kept for the check at the end of conversion, at most."""
@@ -207,6 +208,16 @@ class Simulation(Shown, Trainable):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.number = number_of(self)
 
+    @property
+    def ranges_by_outputs(self) -> bool:
+        """Whether ranges of activations are chosen by the error of the outputs."""
+        return any(point.scheme.observer == "output" and not point.fixed for point in self.points.values())
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether calibration ends with samples going through the network: for roundings, or ranges by its outputs."""
+        return self.recipe.reconstruction != "none" or self.ranges_by_outputs
+
     def collect_statistics(self, calls: list[Call]) -> None:
         """Collect statistics of a few batches, (args, kwargs): for equalization, bias correction and dead channels."""
         observing = {name: point.observing for name, point in self.points.items()}
@@ -224,9 +235,10 @@ class Simulation(Shown, Trainable):
                 self.points[name].observing = on
 
     def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Keep the inputs of a call of calibration, where the recipe wants layers reconstructed and more are needed."""
-        if self.recipe.reconstruction != "none":
-            usual = KEPT_FOR_MOMENTS if self.recipe.reconstruction == "gptq" else KEPT
+        """Keep the inputs of a call of calibration, where its end needs them and more are needed."""
+        if self.reconstructs:
+            usual = KEPT if self.recipe.reconstruction not in ("none", "gptq") else KEPT_FOR_MOMENTS
+            usual = max(usual, KEPT_FOR_RANGES) if self.ranges_by_outputs else usual
             left = self.recipe.reconstruction_args.get("samples", usual) - sum(len(inputs[0]) for inputs in self.kept)
             if left > 0:
                 batched = self.quantized_graph.batched
@@ -249,7 +261,7 @@ class Simulation(Shown, Trainable):
         elif from_observers:
             enter(self, CALIBRATED[self.recipe.scales])
         deferred = self.recipe.reconstruction_args.get("deferred", False)
-        if from_observers and self.recipe.reconstruction != "none" and self.kept and not deferred:
+        if from_observers and self.reconstructs and self.kept and not deferred:
             late_binding.call("reconstruct", self)
 
     def _solve(self, *, from_observers: bool, freezing: bool) -> None:

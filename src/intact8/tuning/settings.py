@@ -26,7 +26,7 @@ def settings(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
     """
     changes: dict[str, Setting] = {
         f"ranges of activations by {name}": partial(_observe, observer=name)
-        for name in ("histogram", "mse", "minmax", "percentile")
+        for name in ("histogram", "mse", "output", "minmax", "percentile")
     }
     changes |= {
         "ranges of weights by mse": _weights_by_mse,
