@@ -13,11 +13,11 @@ from tests.fuzz.calls import SAME
 from tests.fuzz.programs import NAMES, make
 from tests.fuzz.shapes import BUILDERS, Source, anything
 
-from intact8.engines import available_engines
+from intact8.engines import available_engines, get_engine
 from intact8.engines.binding import bind
-from intact8.errors import ProgramError
+from intact8.errors import InputError, ProgramError
 from intact8.opset import KINDS
-from intact8.opset.op import Tensor
+from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
 from intact8.program.program import Program
 
@@ -107,6 +107,23 @@ def test_slow_hungry_and_unsound_files_are_found(monkeypatch: pytest.MonkeyPatch
     assert {f["fault"] for f in found.faults} == {"accepted and unsound", "slow", "memory"}
     monkeypatch.setattr(files, "HOSTILE", {"names": files.HOSTILE["names of arrays"]})
     assert [f["fault"] for f in files.fuzz_memory(200_000).faults] == ["memory"]
+
+
+@pytest.mark.parametrize("engine", ["reference", "native", "onednn", "onnxruntime"])
+def test_nothing_is_computed_for_an_empty_batch(engine: str) -> None:
+    """ONNX Runtime's recurrent layers would end the process, and numpy has no largest of nothing."""
+    if engine not in available_engines():
+        pytest.skip(f"no {engine}")
+    shapes = {"x": (None, 9, 5), "y": (None, 9, 32)}
+    weights = {f"weight_{role}{way}": np.ones((48, n), np.float32) for role, n in (("ih", 5), ("hh", 16))
+               for way in ("", ".reverse")}  # fmt: skip
+    attrs = {"hidden": 16, "bidirectional": True, "states": False, "lengths": False, "result": "steps"}
+    op = Op("y", "float.gru", ("x",), attrs, weights)
+    program = Program({n: Tensor(n, "float32", s) for n, s in shapes.items()}, (op,), ("x",), ("y",))
+    runner, given = get_engine(engine).prepare(program), {"x": np.zeros((0, 9, 5), np.float32)}
+    assert runner(given)[0].shape == (0, 9, 32)
+    with pytest.raises(InputError, match="the batch is empty"):
+        runner.tensors(given)
 
 
 @pytest.mark.parametrize("what", SAME)

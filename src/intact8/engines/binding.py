@@ -229,6 +229,12 @@ def is_empty(program: Program, arrays: Mapping[str, Any]) -> bool:
     return any(0 in x.shape for x in arrays.values()) and batch_size(program, arrays) == 0
 
 
+def refuse_empty(program: Program, arrays: Mapping[str, Any]) -> None:
+    """Raise InputError where a call has no samples, of which some tensors are asked for that have no value then."""
+    if is_empty(program, arrays):
+        raise InputError("the batch is empty", where=program.inputs[0], remedy="give one sample or more")
+
+
 def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
     sizes = [
         (n, arrays[n].shape[i]) for n in program.inputs for i, d in enumerate(program.tensors[n].shape) if d is None

@@ -13,7 +13,7 @@ from intact8.program.dimensions import fixed, sizes_of
 from intact8.program.inputs import outside
 from intact8.program.program import Program
 
-from .binding import batch_size
+from .binding import batch_size, empty_outputs, is_empty, refuse_empty
 
 
 class ReferenceEngine:
@@ -54,11 +54,14 @@ class ReferenceRunner:
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the flattened outputs. See ``intact8.engines.base.Runner``."""
+        if is_empty(self.program, inputs):
+            return empty_outputs(self.program, inputs)
         values = self._run(inputs, {}, everything=False)
         return [np.array(values[name], order="C") for name in self.program.outputs]
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor by name, inputs included. See ``intact8.engines.base.Runner``."""
+        refuse_empty(self.program, inputs)
         return self._run(inputs, feed or {}, everything=True)
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:

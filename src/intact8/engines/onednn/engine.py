@@ -19,7 +19,7 @@ from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, check_inputs, empty_outputs
+from ..binding import batch_size, check_inputs, empty_outputs, refuse_empty
 from ..fork_safety import in_unforked_thread
 from ..prepared_cache import PreparedCache
 from ..spec import require
@@ -127,6 +127,7 @@ class OnednnRunner:
         import torch
 
         given, found = self._tensors(inputs), dict[str, Array]()
+        refuse_empty(self.program, inputs)
         fed = {name: torch.from_numpy(np.array(value)) for name, value in (feed or {}).items()}
 
         def keep(name: str, t: Tensor) -> None:

@@ -15,7 +15,7 @@ from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
-from ..binding import check_inputs, is_channels_last
+from ..binding import check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
 from ..fork_safety import follow
 from ..prepared_cache import PreparedCache
 from ..spec import require
@@ -87,7 +87,10 @@ class OnnxRuntimeRunner:
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
-        given, last = self._as_read(self._check(inputs))
+        given = self._check(inputs)
+        if is_empty(self.program, given):  # some kernels end the process
+            return empty_outputs(self.program, given)
+        given, last = self._as_read(given)
         session = self._session(self._integers(given), last)
         names = list(dict.fromkeys(self.program.outputs))
         found = dict(zip(names, self._run(session, names, given), strict=True))
@@ -97,6 +100,7 @@ class OnnxRuntimeRunner:
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor by name. See ``intact8.engines.base.Runner``."""
         given = self._check(inputs)
+        refuse_empty(self.program, given)
         floats = {op.name for op in self.program.islands()}
         fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
         if fed.keys() >= {op.name for op in self.program.ops}:  # ONNX has no model that computes nothing

@@ -21,7 +21,7 @@ from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import is_channels_last
+from ..binding import empty_outputs, is_channels_last, refuse_empty
 from ..spec import require
 from .core import FORKED, LARGEST_INPUT, REMEDY, core, left_behind
 
@@ -133,6 +133,8 @@ class OpenVinoRunner:
         else:
             last = None  # lets go of a model that may be replaced now
             given, batch = self._checked(inputs)
+            if batch == 0:
+                return empty_outputs(self.program, given)
             found = self._run(given, batch)
             if len(like) == len(inputs) and (batch in SIZES or not self._in_parts):
                 self._last = like, self._deployed(batch, self._form(given))
@@ -149,6 +151,7 @@ class OpenVinoRunner:
             EngineError: a quantized tensor is off its grid: OpenVINO dropped a rounding.
         """
         given, batch = self._checked(inputs)
+        refuse_empty(self.program, given)
         fed = self._checked_feed(feed or {})
         form = self._form(given, fed)
         before = self._sources(form)
@@ -269,9 +272,7 @@ class OpenVinoRunner:
                     batch = size
             given[name] = x
         self._check_values(given)
-        if batch == 0:
-            raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")
-        return given, batch or 1
+        return given, 1 if batch is None else batch
 
     def _check_values(self, inputs: Mapping[str, Array]) -> None:
         for name, x in inputs.items():
