@@ -35,6 +35,7 @@ def bench(
     model: Annotated[
         str | None, typer.Option(help="package.module:factory of the float32 network, timed beside it, channels-last.")
     ] = None,
+    state_dict: options.StateDict = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time spent per batch size.")] = 3.0,
     seed: options.Seed = 0,
     public_key: options.PublicKey = None,
@@ -57,7 +58,7 @@ def bench(
     from intact8.timing import interleaved
 
     program = load_program(file, public_key, expect)
-    network = None if model is None else load_model(model)
+    network = None if model is None else load_model(model, state_dict)
     names = options.names(engines) if engines is not None else _all_engines(program)
     peak = int8_peak(threads)
     rows: list[Row] = []

@@ -166,7 +166,7 @@ class TuneResult(Shown):
         return (
             f"{self.metric}: float {number(self.float_score, 5)}, chosen {number(self.best.score, 5)} "
             f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){verdict}.{judged} "
-            f"{len(self.trials)} trials in {self.seconds:.0f} s, {self.ended}; {times}"
+            f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)} in {self.seconds:.0f} s, {self.ended}; {times}"
         )
 
     def __rich__(self) -> Any:
