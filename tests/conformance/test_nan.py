@@ -138,3 +138,24 @@ def test_an_input_that_is_quantized_holds_none() -> None:
     program.run(X, engine="reference")
     with pytest.raises(InputError, match="x: the input holds NaN"):
         program.run(np.where(X > 1, np.float32(np.nan), X), engine="reference")
+
+
+@pytest.mark.parametrize("engine", [p for p in ENGINES if p.values[0] != "openvino"])
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_has_no_dynamic_scale(engine: str, odd: float) -> None:
+    arrays = {"weight": np.ones((33, 3), np.int8), "scale": np.ones(33, np.float32), "bias": np.ones(33, np.float32)}
+    op = Op("y", "dynamic_linear", ("x",), {"granularity": "per_row"}, arrays)
+    tensors = {n: Tensor(n, "float32", (None, w)) for n, w in (("x", 3), ("y", 33))}
+    x = np.float32([[1, odd, 2], [1, 2, 3]])
+    (y,) = get_engine(engine).prepare(Program(tensors, (op,), ("x",), ("y",)))({"x": x})
+    assert np.isnan(y[0]).all() and np.isfinite(y[1]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_fed_has_the_form_of_what_it_replaces(engine: str) -> None:
+    runner = get_engine(engine).prepare(island("log", 0, 255))
+    fed = np.ones((3, 4, 8), np.float32)
+    assert runner.tensors({"x": X}, {"f": fed})["y"].min() == 102
+    for bad in (fed.astype(np.float64), fed[:2], fed[:, :3], np.float32(1), fed[:0]):
+        with pytest.raises(InputError, match="fed .* not .*float32"):
+            runner.tensors({"x": X}, {"f": bad})

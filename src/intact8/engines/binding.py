@@ -18,6 +18,8 @@ from intact8.program.indices import table_rows
 from intact8.program.inputs import check_layout, quantized_inputs, sole_quantizers
 from intact8.program.program import Program
 
+from .shapes import sized
+
 FORMS = 64
 """Combinations of dtypes and shapes per program that are not checked again."""
 
@@ -216,6 +218,29 @@ def check_inputs(program: Program, inputs: Mapping[str, Any], integers: Containe
             raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=name)
         given[name] = x
     return given
+
+
+def check_feed(program: Program, given: Mapping[str, Array], feed: Mapping[str, Any] | None) -> dict[str, Array]:
+    """Return the results of float operations that are given instead of being computed, as arrays; other names are left
+    out.
+
+    Args:
+        program: checked.
+        given: checked inputs.
+        feed: by name.
+
+    Raises:
+        InputError: a result has another dtype or shape than these inputs give it.
+    """
+    floats = {op.name for op in program.ops if op.is_float}
+    fed = {name: np.asarray(x) for name, x in (feed or {}).items() if name in floats}
+    tensors = sized(fixed(program, sizes_of(program, given)), batch_size(program, given) or 1).tensors if fed else {}
+    for name, x in fed.items():
+        meta = tensors[name]
+        if x.dtype.name != meta.dtype or not fits(meta.shape, x.shape):
+            what = f"fed {x.dtype} of shape {x.shape}, not {meta.dtype} of {show(meta.shape)}"
+            raise InputError(what, where=name, remedy="feed what this operation gives for these inputs")
+    return fed
 
 
 def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:

@@ -13,7 +13,7 @@ from intact8.program.dimensions import fixed, sizes_of
 from intact8.program.inputs import outside
 from intact8.program.program import Program
 
-from .binding import batch_size, empty_outputs, is_empty, refuse_empty
+from .binding import batch_size, check_feed, empty_outputs, is_empty, refuse_empty
 
 
 class ReferenceEngine:
@@ -62,7 +62,7 @@ class ReferenceRunner:
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor by name, inputs included. See ``intact8.engines.base.Runner``."""
         refuse_empty(self.program, inputs)
-        return self._run(inputs, feed or {}, everything=True)
+        return self._run(inputs, check_feed(self.program, inputs, feed), everything=True)
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """Seconds every op took in one run, by name."""

@@ -1,8 +1,8 @@
 """Dynamic quantization and decoded weights in standard ONNX operators, one per rounding of the definition.
 
-dynamic_linear: Abs → ReduceMax → Div 127 → Max 2⁻⁶⁰ is the scale s; Div → QuantizeLinear (scale 1, zero point 128) the
-integers; MatMulInteger → Cast → Mul s_w → Mul s → Add b the result. No single operator does the same: ONNX's
-DynamicQuantizeLinear has one scale per tensor, and a zero point.
+dynamic_linear: Abs → ReduceMax (+ Σ 0·x, for NaN) → Div 127 → Max 2⁻⁶⁰ is the scale s; Div → QuantizeLinear (scale 1,
+zero point 128) the integers; MatMulInteger → Cast → Mul s_w → Mul s → Add b the result. No single operator does the
+same: ONNX's DynamicQuantizeLinear has one scale per tensor, and a zero point.
 
 Decoded weights: codes stay bytes in the file. A runtime decodes those of a linear layer once, as constants.
 """
@@ -30,13 +30,18 @@ def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
     """Return the integers of a tensor and their scales."""
     rank = len(meta.shape)
     axes = [rank - 1] if op.attrs["granularity"] == "per_row" else list(range(rank))
-    m = b.node("ReduceMax", [b.node("Abs", [x])], axes=axes, keepdims=1)
-    s = row_scale(b, m)
+    s = row_scale(b, largest_magnitude(b, x, axes))
     return b.quantized(b.node("Div", [x, s]), ZERO, 0, 255), s
 
 
+def largest_magnitude(b: Builder, x: str, axes: list[int]) -> str:
+    """Return the largest |x| along axes; NaN where one is infinite or NaN, which ReduceMax may pass over."""
+    nothing = b.node("ReduceSum", [b.node("Mul", [x, b.float(0.0)]), b.ints(axes, "axes")], keepdims=1)
+    return b.node("Add", [b.node("ReduceMax", [b.node("Abs", [x])], axes=axes, keepdims=1), nothing])
+
+
 def row_scale(b: Builder, m: str) -> str:
-    """Return the scale of rows whose largest magnitude is m; NaN where m is infinite."""
+    """Return the scale of rows whose :func:`largest_magnitude` is m."""
     s = b.node("Max", [b.node("Div", [m, b.float(REACH)]), b.float(SMALLEST)])
     return b.node("Add", [s, b.node("Sub", [m, m])])
 

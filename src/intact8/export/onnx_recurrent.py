@@ -18,7 +18,7 @@ from intact8.arithmetic.recurrent import REACH as TABLE_REACH
 from intact8.opset.op import Array, Op, Tensor
 
 from .onnx_builder import ONNX_TYPES, Builder, Rule
-from .onnx_dynamic_linear import dynamic_linear, row_scale
+from .onnx_dynamic_linear import dynamic_linear, largest_magnitude, row_scale
 
 END = STEPS * TABLE_REACH
 
@@ -164,7 +164,7 @@ def _step(b: Builder, op: Op, d: int, states: list[str], p: str) -> list[str]:
 def _hidden(b: Builder, op: Op, d: int, h: str) -> str:
     s = None
     if _is_relu(op) or op.attrs["states"]:
-        m = b.node("ReduceMax", [b.node("Abs", [h])], axes=[1], keepdims=1)
+        m = largest_magnitude(b, h, [1])
         limit = b.float(HIDDEN)
         s = row_scale(b, m) if _is_relu(op) else b.node("Div", [b.node("Max", [m, limit]), limit])
         h = b.node("Div", [h, s])

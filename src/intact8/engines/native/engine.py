@@ -19,7 +19,7 @@ from intact8.program.inputs import outside, sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
+from ..binding import batch_size, check_feed, check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
 from ..memory import reference_bytes
 from ..prepared_cache import PreparedCache
 from ..reference import evaluate
@@ -155,8 +155,7 @@ class NativeRunner:
         """Return every tensor by name, inputs included. See ``intact8.engines.base.Runner``."""
         given = check_inputs(self.program, inputs, self._takes_integers)
         refuse_empty(self.program, given)
-        floats = {op.name for op in self.program.ops if op.is_float}
-        fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
+        fed = check_feed(self.program, given, feed)
         names = [op.name for op in self.program.ops]
         values = self._execute(*self._plan({**given, **fed}, names))
         return {**given, **dict(zip(names, values, strict=True))}

@@ -15,7 +15,7 @@ from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
-from ..binding import check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
+from ..binding import check_feed, check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
 from ..fork_safety import follow
 from ..prepared_cache import PreparedCache
 from ..spec import require
@@ -101,8 +101,7 @@ class OnnxRuntimeRunner:
         """Every tensor by name. See ``intact8.engines.base.Runner``."""
         given = self._check(inputs)
         refuse_empty(self.program, given)
-        floats = {op.name for op in self.program.islands()}
-        fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
+        fed = check_feed(self.program, given, feed)
         if fed.keys() >= {op.name for op in self.program.ops}:  # ONNX has no model that computes nothing
             return {name: (given | fed)[name] for name in self.program.tensors}
         session = self._session(self._integers(given), frozenset(), frozenset(fed), True)

@@ -21,7 +21,7 @@ from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import empty_outputs, is_channels_last, refuse_empty
+from ..binding import check_feed, empty_outputs, is_channels_last, refuse_empty
 from ..spec import require
 from .core import FORKED, LARGEST_INPUT, REMEDY, core, left_behind
 
@@ -152,7 +152,7 @@ class OpenVinoRunner:
         """
         given, batch = self._checked(inputs)
         refuse_empty(self.program, given)
-        fed = self._checked_feed(feed or {})
+        fed = check_feed(self.program, given, feed)
         form = self._form(given, fed)
         before = self._sources(form)
         outside = frozenset(op.name for op in before)
@@ -284,13 +284,3 @@ class OpenVinoRunner:
         shape = self.program.tensors[name].shape
         if not fits(shape, x.shape):
             raise InputError(f"expected shape {show(shape)}, got {x.shape}", where=name)
-
-    def _checked_feed(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the results of float ops that are fed, as arrays. Other names are left out, as every engine does."""
-        fed = {name: np.asarray(x) for name, x in feed.items() if name in self._ops and self._ops[name].is_float}
-        for name, x in fed.items():
-            self._check_shape(name, x)
-            dtype = self.program.tensors[name].dtype
-            if x.dtype.name != dtype:
-                raise InputError(f"expected {dtype}, got {x.dtype}", where=name, remedy=f"x.astype('{dtype}')")
-        return fed
