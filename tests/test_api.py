@@ -52,7 +52,7 @@ def test_all_customary_data_give_the_same_program(data: Any) -> None:
 
 @pytest.mark.parametrize("observer", ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"])
 def test_two_halves_are_the_whole(observer: str) -> None:
-    recipe = intact8.Recipe(activation={"observer": observer})
+    recipe = intact8.Recipe(activation={"observer": observer}, between_layers="integer")  # nothing left to choose
     expected = digest(intact8.quantize(model(), DATA, recipe))
     sim = intact8.prepare(model(), DATA[:2], recipe)
     intact8.calibrate(sim, DATA[:64])
