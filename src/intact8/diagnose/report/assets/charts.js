@@ -22,7 +22,8 @@ const layout = (x, y, more) => ({
 
 // An axis of layers shows as many names as there is room for.
 function namesOf(indices) {
-  const stride = Math.ceil(indices.length / 24);
+  const room = Math.min(24, Math.max(6, Math.floor(innerWidth / 40)));
+  const stride = Math.ceil(indices.length / room);
   const shown = indices.map((_, i) => i).filter((i) => i % stride === 0);
   return { tickmode: "array", tickvals: shown, ticktext: shown.map((i) => short(layers[indices[i]].name)), tickangle: -45, showgrid: false, zeroline: false };
 }
