@@ -158,7 +158,7 @@ def note_proved(program: Program, engines: Iterable[str]) -> None:
 
 def with_proofs(program: Program, other: Program) -> Program:
     """Return ``program``, which computes what ``other`` does, with what was proved of that and its file's checksum."""
-    known = ("_unclaimed", "_proved", "_checksum")
+    known = ("_unclaimed", "_proved", "_identity")
     vars(program).update({key: vars(other)[key] for key in known if key in vars(other)})
     return program
 

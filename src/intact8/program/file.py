@@ -194,7 +194,7 @@ def parse(data: bytes, path: str | Path) -> Program:
         raise ProgramError(
             error.what, where=f"{path}: {error.where}" if error.where else str(path), why=error.why, remedy=error.remedy
         ) from error
-    vars(program)["_checksum"] = checksum
+    vars(program)["_identity"] = checksum
     return program
 
 
@@ -267,8 +267,10 @@ def digest(program: Program) -> str:
 def identity(program: Program) -> str:
     """Return what tells loaded programs apart in caches, hex: the checksum of the file, which reading it has made
     already, or the digest of a program from a file without one."""
-    checksum: str = vars(program).get("_checksum", "")
-    return checksum or digest(program)
+    known: dict[str, str] = vars(program)
+    if not known.get("_identity"):
+        known["_identity"] = digest(program)
+    return known["_identity"]
 
 
 __all__ = ["digest", "identity", "load", "opened", "parse", "read", "save"]

@@ -23,7 +23,8 @@ else:
     import tomli as tomllib
 
 LEARNED = ("learned", "lsq+", "pact")
-RECONSTRUCTIONS = ("none", "gptq", "adaround", "brecq", "qdrop")
+LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop")
+RECONSTRUCTIONS = ("none", "gptq", *LEARNED_ROUNDINGS)
 FLOAT_BETWEEN_LAYERS = ("float_residual", "float")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": MODES,

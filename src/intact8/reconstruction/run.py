@@ -10,12 +10,11 @@ import torch
 
 from intact8.calibration.data import merged
 from intact8.errors import InputError, StateError
+from intact8.recipe.recipe import LEARNED_ROUNDINGS
 from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
 from intact8.reconstruction.ranges import choose_ranges
 from intact8.simulation.simulation import KEPT_FOR_RANGES, Simulation
-
-LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop")
 
 
 def reconstruct(

@@ -21,7 +21,7 @@ from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
 from intact8.program.inputs import outside
 from intact8.program.names import part_name
-from intact8.recipe.recipe import Recipe
+from intact8.recipe.recipe import LEARNED_ROUNDINGS, Recipe
 from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
 from intact8.simulation.equalization import Equalized, attach_factors
 from intact8.simulation.layers import Layer, make_layers
@@ -237,7 +237,7 @@ class Simulation(Shown, Trainable):
     def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep the inputs of a call of calibration, where its end needs them and more are needed."""
         if self.reconstructs:
-            usual = KEPT if self.recipe.reconstruction not in ("none", "gptq") else KEPT_FOR_MOMENTS
+            usual = KEPT if self.recipe.reconstruction in LEARNED_ROUNDINGS else KEPT_FOR_MOMENTS
             usual = max(usual, KEPT_FOR_RANGES) if self.ranges_by_outputs else usual
             left = self.recipe.reconstruction_args.get("samples", usual) - sum(len(inputs[0]) for inputs in self.kept)
             if left > 0:
