@@ -25,6 +25,7 @@ GEOMETRIES = (
     "dense",
     "dense",
     "few channels",
+    "few outputs",
     "depthwise",
     "depthwise",
     "grouped",
@@ -61,6 +62,8 @@ def random_conv(rng: np.random.Generator) -> Conv:
         kernel, channels, outputs = [1] * rank, int(rng.integers(1, 200)), int(rng.integers(1, 150))
     elif geometry == "few channels":
         channels = int(rng.integers(1, 5))
+    elif geometry == "few outputs":
+        outputs = int(rng.integers(1, 9))
     elif geometry == "depthwise":
         groups = outputs = channels
     elif geometry == "narrow groups":

@@ -12,7 +12,7 @@ from intact8.program.program import Program
 
 pytestmark = pytest.mark.skipif(get_engine("native").available() is not None, reason="the library was not built")
 
-GEOMETRY = ("dense", "pointwise", "depthwise", "grouped", "linear")
+GEOMETRY = ("dense", "pointwise", "depthwise", "grouped", "linear", "few outputs")
 
 
 def tensor(name, shape, rng):
@@ -30,6 +30,7 @@ def convolution(rng, geometry, x, residual, slope):
     outputs = channels if geometry == "depthwise" else int(rng.choice([1, 8, 16, 24, 32, 48, 64, 72, 144, 200]))
     groups = {"depthwise": channels, "grouped": int(rng.choice([d for d in (2, 3, 4) if channels % d == 0] or [1]))}
     g = groups.get(geometry, 1)
+    outputs = int(rng.integers(1, 9)) if geometry == "few outputs" else outputs
     outputs = -(-outputs // g) * g
     kernel = (1, 1) if geometry == "pointwise" else tuple(rng.choice([[5, 5], [3, 3], rng.integers(1, 6, 2)]).tolist())
     weight_shape = (outputs, channels // g, *(() if geometry == "linear" else kernel))

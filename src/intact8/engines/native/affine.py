@@ -28,7 +28,9 @@ def ratio(a: Array, b: Array) -> Array:
     return np.asarray(a.astype(np.float64) / b.astype(np.float64), np.float32)
 
 
-def _add_step(ctx: OpContext, x: Value, y: Value, geometry: Fields, order: Sequence[int], apart: bool = False) -> None:
+def _add_step(
+    ctx: OpContext, x: Value, y: Value, geometry: Fields, order: Sequence[int], apart: bool = False, beside: int = 1
+) -> None:
     """Add the step of a convolution.
 
     Args:
@@ -37,18 +39,21 @@ def _add_step(ctx: OpContext, x: Value, y: Value, geometry: Fields, order: Seque
         geometry: fields of sizes and windows.
         order: the dimensions of the result in memory, which are those of the residual, too.
         apart: whether each place in the kernel of a transposed convolution has outputs of its own, (*kernel, O).
+        beside: neighbouring windows along the width that have outputs of their own, (beside, O).
     """
     p, t = ctx.op.arrays, ctx.op.attrs
-    places = math.prod(p["weight"].shape[2:]) if apart else 1
-    suffix = " apart" if apart else ""
+    places = math.prod(p["weight"].shape[2:]) if apart else beside
+    suffix = " apart" if apart else f" beside {beside}" if beside > 1 else ""
 
     def weight() -> Array:
         if apart:
             return np.moveaxis(p["weight"], (1, 0), (-2, -1)).reshape(-1, len(p["weight"]))
+        if beside > 1:
+            return _shifted(p["weight"], beside, t["stride"][-1])
         return flip_transposed(p["weight"], t["groups"]) if t.get("transposed") else p["weight"]
 
     def tiled(role: str, make: Callable[[], Array]) -> Value:
-        return ctx.constant(role + suffix, lambda: np.tile(make(), places) if apart else make())
+        return ctx.constant(role + suffix, lambda: np.tile(make(), places) if places > 1 else make())
 
     def ratios(a: str, b: str) -> Value | None:
         return tiled(f"ratio {a}", lambda: ratio(p[a], p[b])) if a in p else None
@@ -111,8 +116,50 @@ def conv(ctx: OpContext) -> Value:
     for name, given in (("kernel", kernel), ("stride", t["stride"]), ("dilation", t["dilation"])):
         fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
     fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
-    _add_step(ctx, x, y, {**fields, **image_fields(x, y)}, order)
+    fields |= image_fields(x, y)
+    beside = _windows_beside(ctx, y)
+    if beside > 1:
+        fields |= {"out_channels": beside * y.shape[1], "out_width": y.shape[-1] // beside}
+        fields |= {"kernel_w": kernel[-1] + (beside - 1) * t["stride"][-1], "stride_w": beside * t["stride"][-1]}
+    _add_step(ctx, x, y, fields, order, beside=beside)
     return y
+
+
+LANES = 16
+"""Output channels that the kernels of every instruction set compute together."""
+
+MAX_KERNEL = 64
+"""The widest window that the kernels for AVX-512 take."""
+
+
+def _windows_beside(ctx: OpContext, y: Value) -> int:
+    """Return how many neighbouring windows are computed as output channels of one wide window.
+
+    Kernels multiply by 16 output channels at a time. Where a layer has fewer, as heads of segmentation and
+    super-resolution do, neighbouring windows take the other lanes: one window over all of them, whose weights are the
+    kernel at several places and zeros elsewhere. Sums are the same, and so are the results' places in memory.
+    """
+    t, kernel, channels = ctx.op.attrs, ctx.op.arrays["weight"].shape[-1], y.shape[1]
+    if t["transposed"] or t["groups"] != 1 or t["dilation"][-1] != 1 or channels > LANES // 2:
+        return 1
+    stride = t["stride"][-1]
+
+    def products(beside: int) -> float:
+        """Products of each row of the kernel for one window."""
+        return float(kernel + (beside - 1) * stride) / beside
+
+    able = [n for n in range(1, LANES // channels + 1) if y.shape[-1] % n == 0 and products(n) * n <= MAX_KERNEL]
+    best = min(able, key=products, default=1)
+    return best if products(best) < 0.7 * products(1) else 1
+
+
+def _shifted(weight: Array, beside: int, stride: int) -> Array:
+    """Return (beside * O, C, ..., K + (beside - 1) * stride): the kernel at its places in one wide window."""
+    outputs, kernel = len(weight), weight.shape[-1]
+    wide = np.zeros((beside, *weight.shape[:-1], kernel + (beside - 1) * stride), weight.dtype)
+    for i in range(beside):
+        wide[i, ..., i * stride : i * stride + kernel] = weight
+    return wide.reshape(beside * outputs, *wide.shape[2:])
 
 
 def _windows_lie_apart(ctx: OpContext) -> bool:
