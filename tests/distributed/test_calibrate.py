@@ -19,23 +19,24 @@ from intact8 import CalibrationError, recipes
 from intact8.calibration.distributed import checksum
 from intact8.calibration.summary import CalibrationWarning
 
-OBSERVERS = ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"]
+OBSERVERS = ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average", "output"]
 DATA = torch.cat([batch(-20 - i, 8)[0] * (1 + 0.1 * i) for i in range(7)])
 
 
-def simulation(observer: str) -> Any:
-    return copy.deepcopy(_simulation(observer))
+def simulation(observer: str, reconstruction: str = "none") -> Any:
+    return copy.deepcopy(_simulation(observer, reconstruction))
 
 
 @functools.cache
-def _simulation(observer: str) -> Any:
+def _simulation(observer: str, reconstruction: str) -> Any:
     """Equalized and bias-corrected: statistics of first samples matter, too."""
     torch.manual_seed(0)
     net = Net()
     for i in range(4):
         net(batch(-1 - i)[0])
     base = recipes.default()
-    recipe = dataclasses.replace(base, activation=dataclasses.replace(base.activation, observer=observer))
+    activation = dataclasses.replace(base.activation, observer=observer)
+    recipe = dataclasses.replace(base, activation=activation, reconstruction=reconstruction)
     return intact8.prepare(net.eval(), DATA[:2], recipe).eval()
 
 
@@ -43,11 +44,11 @@ def outcome(sim: Any, summary: Any) -> tuple[int, Any, int]:
     return checksum(sim.state_dict()), summary.to_json(), sum(p.observer.count for p in sim.points.values())
 
 
-def calibrated(observer: str, how: str) -> Any:
+def calibrated(observer: str, how: str, reconstruction: str = "none") -> Any:
     """Two calls, so that the second continues."""
     warnings.simplefilter("ignore", CalibrationWarning)
     torch.set_num_threads(1)
-    sim = simulation(observer)
+    sim = simulation(observer, reconstruction)
     for part in (DATA[:24], DATA[24:]):
         data: Any = list(part.split(8))
         options: dict[str, Any] = {}
@@ -71,6 +72,11 @@ def calibrated(observer: str, how: str) -> Any:
 def test_every_observer_gives_the_bits_of_one_process(ranks: Run, observer: str) -> None:
     single = calibrated(observer, "split")
     assert ranks(calibrated, observer, "split") == [single, single]
+
+
+def test_reconstruction_gives_the_bits_of_one_process(ranks: Run) -> None:
+    single = calibrated("output", "split", reconstruction="gptq")
+    assert ranks(calibrated, "output", "split", "gptq") == [single, single]
 
 
 @pytest.mark.parametrize("how", ["given", "sampler", "max_batches"])

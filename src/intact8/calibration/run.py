@@ -152,22 +152,28 @@ def _run(
     if ranks.size == 1:
         return _show(sim, calls, growth, _Progress(progress, data, sim, max_batches, ranks), max_batches, ranks), growth
     merged = {name: point.observer for name, point in sim.points.items()}
+    earlier = len(sim.kept)
     try:
         for name, point in sim.points.items():
             point.observer = make_observer(merged[name].kind, **merged[name].args())
         with ranks.together():
             counts = _show(sim, calls, growth, _Progress(progress, data, sim, max_batches, ranks), max_batches, ranks)
-        states = ranks.gather((counts, growth, {name: p.observer.state() for name, p in sim.points.items()}))
+        kept = [[t.cpu() for t in inputs] for inputs in sim.kept[earlier:]]
+        states = ranks.gather((counts, growth, {name: p.observer.state() for name, p in sim.points.items()}, kept))
     finally:
         for name, point in sim.points.items():
             point.observer = merged[name]
     for name, observer in merged.items():
         shares = [make_observer(observer.kind, **observer.args()) for _ in states]
-        for share, (_, _, state) in zip(shares, states, strict=True):
+        for share, (_, _, state, _) in zip(shares, states, strict=True):
             share.load_state(state[name])
-        observer.merge_in_turn(shares, [counts.batches for counts, _, _ in states])
-    counts = _Counts(*(sum(each) for each in zip(*(counts for counts, _, _ in states), strict=True)))
-    return counts, Growth.merged([g for _, g, _ in states])
+        observer.merge_in_turn(shares, [counts.batches for counts, *_ in states])
+    del sim.kept[earlier:]
+    for turn in itertools.zip_longest(*(kept for *_, kept in states), fillvalue=()):
+        for inputs in filter(None, turn):
+            sim.keep([t.to(device_of(sim)) for t in inputs])
+    counts = _Counts(*(sum(each) for each in zip(*(counts for counts, *_ in states), strict=True)))
+    return counts, Growth.merged([g for _, g, *_ in states])
 
 
 def _show(
@@ -186,7 +192,7 @@ def _show(
                 raise CalibrationError(
                     error.what, where=f"batch {index}, layer {where}", why=error.why, remedy=error.remedy
                 ) from error
-            sim.keep(args, kwargs)
+            sim.keep(sim.flatten(args, kwargs))
             for name, point in sim.points.items():
                 growth.note(name, index, point.observer.minimum, point.observer.maximum)
             seen += samples((args, kwargs))

@@ -60,7 +60,7 @@ class SharedCalibration:
             for name, key in keys.items():
                 sim.points[name].observer.load_state(self._states[key])
             for args, kwargs in batches(self.data, sim.input_specs, device_of(sim)):
-                sim.keep(args, kwargs)
+                sim.keep(sim.flatten(args, kwargs))
             sim.resolve()
             return
         with warnings.catch_warnings():

@@ -234,15 +234,15 @@ class Simulation(Shown, Trainable):
             for name, on in observing.items():
                 self.points[name].observing = on
 
-    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Keep the inputs of a call of calibration, where its end needs them and more are needed."""
+    def keep(self, inputs: list[Tensor]) -> None:
+        """Keep the flat inputs of a call of calibration, where its end needs them and more are needed."""
         if self.reconstructs:
             usual = KEPT if self.recipe.reconstruction in LEARNED_ROUNDINGS else KEPT_FOR_MOMENTS
             usual = max(usual, KEPT_FOR_RANGES) if self.ranges_by_outputs else usual
             left = self.recipe.reconstruction_args.get("samples", usual) - sum(len(inputs[0]) for inputs in self.kept)
             if left > 0:
                 batched = self.quantized_graph.batched
-                self.kept.append([(t[:left] if batched else t).clone() for t in self.flatten(args, kwargs)])
+                self.kept.append([(t[:left] if batched else t).clone() for t in inputs])
 
     def resolve(self, *, from_observers: bool = True) -> None:
         """Make all multipliers tie-free; see ``intact8.simulation.scales.resolve``.
