@@ -139,6 +139,16 @@ def test_a_dense_block_is_one_point() -> None:
     assert placed.points["c0"].observed == ["c0", "c1", "c2"]
 
 
+def test_states_of_several_layers_are_joined_without_one_grid_for_all() -> None:
+    b = Build()
+    first = [b.conv("c0", b.input()), b.conv("c1", "c0")]
+    second = [b.conv("c2", b.cat("steps", *first)), b.conv("c3", "c2")]
+    placed = put(b, b.cat("results", *second), b.cat("states", first[1], second[1]))
+    assert placed.points["c0"].tensors == ["c0", "c1", "steps"]
+    assert [placed.points[name].tensors for name in second] == [["c2"], ["c3"]]
+    assert not {"results", "states"} & placed.point_of.keys()
+
+
 def test_fixed_inputs_are_requantized_before_a_cat() -> None:
     b = Build()
     x = b.input()
