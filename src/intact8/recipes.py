@@ -213,7 +213,8 @@ def reconstruct(
 
     Args:
         bits, activation_bits: 2 to 8. Fewer than 8 are stored as int8, weights of 4 as 4.
-        method: "adaround" (layer by layer), "brecq" (blocks) or "qdrop" (blocks, activations randomly not rounded).
+        method: "adaround" (layer by layer), "brecq" (blocks), "qdrop" (blocks, activations randomly not rounded) or
+            "distill" (all layers together, with biases, by the error of the outputs).
         eight: patterns of modules that keep 8 bits in place of these, weights and results, as a recipe's overrides:
             by custom ``("layers:first", "layers:last")``.
         arguments: iterations, samples, batch, rate, scale_rate, seed, deferred; see ``intact8.reconstruct``.
@@ -226,6 +227,8 @@ def reconstruct(
         (-7, 7)
     """
     fine = {"bits": 8}
+    if method == "distill":
+        arguments = {"rate": 2e-3} | arguments  # relative to weights, not steps of the grid
     if eight is None:
         overrides = [Override("layers:small", weight=fine)] if bits < 8 else []
         if activation_bits < 8:
@@ -238,6 +241,7 @@ def reconstruct(
         weight=weight,
         inputs={"*": Scheme(observer="mse")},
         overrides=overrides,
+        scales="lsq+" if method == "distill" else "calibrated",
         reconstruction=method,
         reconstruction_args=arguments,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,8 @@ def reconstructed(kind: str, method: str, w: int = 4, a: int = 8, **arguments: A
     make, shape = NETWORKS[kind]
     model, x = make().eval(), torch.randn(shape, generator=torch.Generator().manual_seed(1))
     if method not in ("none", "gptq"):
-        arguments = {"iterations": 40, "batch": 16, "rate": 0.05} | arguments
+        usual = {"iterations": 100, "rate": 0.01} if method == "distill" else {"iterations": 40, "rate": 0.05}
+        arguments = {"batch": 16} | usual | arguments
     sim = intact8.prepare(model, x[:2], recipes.reconstruct(w, a, method=method, eight=(), **arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -68,7 +70,13 @@ def error(sim: Any, model: nn.Module, x: Tensor) -> float:
 
 @pytest.mark.parametrize(
     ("kind", "method", "w", "a"),
-    [("residual", "brecq", 3, 8), ("residual", "qdrop", 4, 4), ("attention", "adaround", 4, 8)],
+    [
+        ("residual", "brecq", 3, 8),
+        ("residual", "qdrop", 4, 4),
+        ("attention", "adaround", 4, 8),
+        ("residual", "distill", 3, 8),
+        ("attention", "distill", 3, 8),
+    ],
 )
 def test_programs_are_exact_and_nearer_to_float(kind: str, method: str, w: int, a: int) -> None:
     sim, model, x = reconstructed(kind, method, w, a, deferred=True)
@@ -83,8 +91,9 @@ def test_programs_are_exact_and_nearer_to_float(kind: str, method: str, w: int, 
     assert largest <= 2 ** (w - 1) - 1
 
 
-def test_a_seed_decides_everything() -> None:
-    sim, _, x = reconstructed("residual", "qdrop", 3, 4, iterations=20)
+@pytest.mark.parametrize("method", ["qdrop", "distill"])
+def test_a_seed_decides_everything(method: str) -> None:
+    sim, _, x = reconstructed("residual", method, 3, 8, iterations=40, rate=0.05)
     found = [sim(x)]
     for seed in (0, 1):
         sim.recipe = replace(sim.recipe, reconstruction_args={**sim.recipe.reconstruction_args, "seed": seed})
@@ -92,8 +101,9 @@ def test_a_seed_decides_everything() -> None:
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    sim, _, x = reconstructed("residual", "brecq", deferred=True)
+@pytest.mark.parametrize("method", ["brecq", "distill"])
+def test_an_interrupted_run_goes_on_to_the_same_bits(method: str, tmp_path: Path) -> None:
+    sim, _, x = reconstructed("residual", method, deferred=True)
     seen: list[tuple[int, int]] = []
     whole = intact8.reconstruct(sim, progress=lambda *done: seen.append(done))(x)
     assert seen[-1][0] == seen[-1][1] == len(seen) > 1
@@ -120,6 +130,21 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
         intact8.reconstruct(sim, checkpoint=file)
 
 
+def test_distillation_leaves_the_float_network_as_it_was() -> None:
+    sim, model, x = reconstructed("residual", "distill", 3, 4, deferred=True)
+    flags = [p.requires_grad_(k % 2 == 0).requires_grad for k, p in enumerate(sim.get_submodule("stem").parameters())]
+    intact8.reconstruct(sim)
+    found = sim(x)
+    sim.fake_quantize(False)
+    assert torch.allclose(sim(x), model(x), atol=1e-5)
+    sim.fake_quantize(True)
+    assert torch.equal(sim(x), found) and torch.equal(copy.deepcopy(sim)(x), found)
+    assert [p.requires_grad for p in sim.get_submodule("stem").parameters()] == flags and not sim.training
+    state, other = sim.state_dict(), reconstructed("residual", "distill", 3, 4, deferred=True)[0]
+    other.load_state_dict(state)
+    assert torch.equal(other(x), found)
+
+
 def test_blocks_are_all_nodes_and_end_where_one_tensor_goes_on() -> None:
     sim = intact8.prepare(Residual().eval(), torch.randn(2, 3, 8, 8), recipes.reconstruct())
     layers = {node.name for node in sim.graph if "correct.rounding" in node.params}
@@ -135,6 +160,8 @@ def test_blocks_are_all_nodes_and_end_where_one_tensor_goes_on() -> None:
 def test_refusals() -> None:
     with pytest.raises(RecipeError, match="reconstruction"):
         recipes.reconstruct(method="magic")
+    with pytest.raises(RecipeError, match="learns scales"):
+        replace(recipes.default(), reconstruction="distill")
     sim = intact8.prepare(nn.Linear(4, 2), torch.randn(2, 4), recipes.reconstruct(iteration=3))
     with pytest.raises(RecipeError, match="iteration"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

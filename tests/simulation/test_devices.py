@@ -77,6 +77,7 @@ def sequences(n: int) -> Tensor:
 QUICK = [
     (Net, images, "learned"),
     (Net, images, "accurate"),
+    (Net, images, "distill"),
     (Encoder, tokens, "integer"),
     (Recurrent, sequences, "learned"),
 ]
@@ -91,6 +92,8 @@ CASES = [*QUICK, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)
 def recipe_of(name: str) -> intact8.Recipe:
     if name in ("learned", "lsq+", "pact", "observed"):
         return intact8.recipes.qat(name)
+    if name == "distill":
+        return intact8.recipes.reconstruct(method=name, iterations=5)
     found: intact8.Recipe = getattr(intact8.recipes, name)()
     return found
 

@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 LEARNED = ("learned", "lsq+", "pact")
-LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop")
+LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop", "distill")
 RECONSTRUCTIONS = ("none", "gptq", *LEARNED_ROUNDINGS)
 FLOAT_BETWEEN_LAYERS = ("float_residual", "float")
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -90,7 +90,8 @@ class Recipe:
         reconstruction: how weights are rounded. "none": to the nearest integer; "gptq": by the covariance of what their
             layer reads, so that the errors of the layer's results are small (GPTQ, Frantar et al. 2023); "adaround",
             "brecq", "qdrop": learned, with the scales of activations, layer by layer or block by block
-            (``intact8.reconstruct``).
+            (``intact8.reconstruct``); "distill": by covariance, then all layers together, with biases and scales, by
+            the error of the outputs (with ``scales`` that are learned).
         reconstruction_args: how they are learned: iterations, samples, batch, rate, scale_rate, seed, deferred; see
             ``intact8.reconstruct``.
         scale_gradient: the gradient of a learned scale, offset or clip: "lsq" (times 1/√(n·Q), for one learning rate
@@ -144,6 +145,9 @@ class Recipe:
             remedy = 'give {"iterations": 1000}'
             raise RecipeError(f"reconstruction_args = {arguments!r}", where="Recipe", remedy=remedy)
         put(self, "reconstruction_args", dict(arguments))
+        if self.reconstruction == "distill" and not self.learns:
+            what, why = f"scales = {self.scales!r}", 'reconstruction = "distill" learns scales'
+            raise RecipeError(what, where="Recipe", why=why, remedy='say scales = "lsq+"')
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
             raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
         for name in ("portable", "bias_correction", "equalize"):

@@ -115,8 +115,9 @@ def learn_blocks(
     fingerprint = {"method": method, **asdict(settings), "blocks": [list(block.layers) for block in blocks]}
     if checkpoint is not None:
         model = [t for name, t in sim.state_dict().items() if not name.startswith("quantizers.")]
-        fingerprint |= {"model": _digest(model), "inputs": _digest(inputs)}
-    done = 0 if checkpoint is None else _resume(sim, checkpoint, fingerprint)
+        fingerprint |= {"model": digest(model), "inputs": digest(inputs)}
+    saved = None if checkpoint is None else resume(sim, checkpoint, fingerprint)
+    done = 0 if saved is None else int(saved["done"])
     streams = Streams(sim, inputs)
     coarse = {block for block in blocks if _is_coarse(sim, block)} or set(blocks)
     for number, block in enumerate(blocks):
@@ -125,7 +126,7 @@ def learn_blocks(
             _learn_block(sim, block, streams, method, settings, settings.seed + number)
             sim.resolve(from_observers=False)
             if checkpoint is not None:
-                _keep(sim, checkpoint, {"fingerprint": fingerprint, "done": number + 1})
+                keep(sim, checkpoint, {"fingerprint": fingerprint, "done": number + 1})
         streams.advance_quantized(block)
         if progress is not None:
             progress(number + 1, len(blocks))
@@ -220,13 +221,13 @@ class _Data:
         return torch.stack(errors).sum()
 
 
-def _resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -> int:
-    """Load what an interrupted run has learned, and return how many blocks that is."""
+def resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Load what an interrupted run has learned, and return what it kept; None where there is no file."""
     if not checkpoint.exists():
-        return 0
+        return None
     try:
-        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        found, done, state = saved["fingerprint"], int(saved["done"]), saved["state"]
+        saved: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        found, state = saved["fingerprint"], saved["state"]
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         what, remedy = "this is no checkpoint of a reconstruction", "delete it"
         raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
@@ -237,10 +238,10 @@ def _resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -
         )
     sim.load_state_dict(state)
     sim.resolve(from_observers=False)
-    return done
+    return saved
 
 
-def _digest(tensors: Iterable[Tensor]) -> str:
+def digest(tensors: Iterable[Tensor]) -> str:
     """Return a digest of the values of tensors."""
     found = hashlib.sha256()
     for tensor in tensors:
@@ -248,7 +249,7 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     return found.hexdigest()
 
 
-def _keep(sim: Simulation, checkpoint: Path, values: dict[str, Any]) -> None:
+def keep(sim: Simulation, checkpoint: Path, values: dict[str, Any]) -> None:
     """Write a checkpoint."""
     buffer = io.BytesIO()
     torch.save({**values, "state": sim.state_dict()}, buffer)

@@ -11,10 +11,12 @@ import torch
 from intact8.calibration.data import merged
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import LEARNED_ROUNDINGS
+from intact8.reconstruction.distill import distill
 from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
 from intact8.reconstruction.ranges import choose_ranges
 from intact8.simulation.simulation import KEPT_FOR_RANGES, Simulation
+from intact8.train.scale_phase import learn
 
 
 def reconstruct(
@@ -55,23 +57,28 @@ def reconstruct(
         remedy = "prepare with recipes.reconstruct(…) and calibrate in this process"
         raise StateError(what, why=f"reconstruction = {method!r}, {len(sim.kept)} batches kept", remedy=remedy)
     with quantizing(sim), torch.no_grad():
+        for node in sim.graph:
+            for role in node.params.keys() & {"correct.rounding", "correct.bias"}:
+                sim.tensors[node.params[role]].zero_()
         batched = sim.quantized_graph.batched
         chosen = choose_ranges(sim, merged(sim.kept, batched, KEPT_FOR_RANGES))
         if chosen or method in LEARNED_ROUNDINGS:
             sim._solve(from_observers=True, freezing=sim.recipe.scales == "fixed")
-        for node in sim.graph:
-            if "correct.rounding" in node.params:
-                sim.tensors[node.params["correct.rounding"]].zero_()
-        if method == "gptq":
+            if sim.recipe.learns:
+                learn(sim)
+        if method in ("gptq", "distill"):
             round_layers(sim, merged(sim.kept, batched, settings.samples))
             sim.resolve(from_observers=False)
-        elif method in LEARNED_ROUNDINGS:
+        if method in LEARNED_ROUNDINGS:
             samples = merged(sim.kept, batched, settings.samples)
             if len(samples) != 1:
                 remedy = "calibrate with samples of one shape along all dimensions but the batch"
                 raise InputError("samples of different shapes cannot be reconstructed together", remedy=remedy)
             path = None if checkpoint is None else Path(checkpoint)
-            learn_blocks(sim, samples[0], method, settings, progress=progress, checkpoint=path)
+            if method == "distill":
+                distill(sim, samples[0], settings, progress=progress, checkpoint=path)
+            else:
+                learn_blocks(sim, samples[0], method, settings, progress=progress, checkpoint=path)
     return sim
 
 

@@ -31,11 +31,16 @@ def attach_mean_inputs(q: QuantizedGraph) -> None:
 
 
 def attach_rounding(q: QuantizedGraph, tensors: Mapping[str, Tensor]) -> None:
-    """Give layers that the recipe reconstructs a buffer for what is added to weights before they are rounded."""
+    """Give layers that the recipe reconstructs a buffer for what is added to weights before they are rounded.
+
+    And where their biases are learned, too, one for what is added to these.
+    """
     for node in q.graph if q.recipe.reconstruction != "none" else ():
         if node.op in HEAVY and not node.attrs.get("transposed") and node.name in q.weight_points:
             shape = tensors[node.params["weight"]].shape
             node.params["correct.rounding"] = q.values(node.name, "rounding", torch.zeros(shape, dtype=torch.float16))
+            if q.recipe.reconstruction == "distill" and "correct.mean" in node.params:
+                node.params["correct.bias"] = q.channel_values(node.name, "bias", shape[0], 0.0)
 
 
 class _Collector:

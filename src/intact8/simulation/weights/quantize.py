@@ -23,6 +23,7 @@ def corrected_bias(
     """Return the bias without the mean error of the rounded weight: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
 
     ``weight`` and ``bias`` are folded, ``scale`` is (O,). A node without ``correct.mean`` keeps its bias.
+    ``correct.bias`` is added to it: what distillation has learned, (O,).
     """
     if "correct.mean" not in node.params:
         return bias
@@ -31,6 +32,8 @@ def corrected_bias(
         error = integer_weight(node, shifted(node, tensors, weight, scale), scale, lo, hi)
         error = (error * per_output(scale, weight, node)).sub_(weight).mul_(per_input(mean, weight, node))
         shift = error.flatten(1).sum(1)
+        if "correct.bias" in node.params:
+            shift = shift - tensors[node.params["correct.bias"]]
     return -shift if bias is None else bias - shift
 
 
