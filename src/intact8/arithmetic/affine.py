@@ -105,9 +105,10 @@ def quantize(x: Array, scale: npt.ArrayLike, zero_point: npt.ArrayLike, qmin: in
     """
     zero = np.asarray(zero_point, np.float64)
     with np.errstate(over="ignore"):
-        steps = np.rint(np.asarray(x, np.float32) / np.asarray(scale, np.float32))
-    shifted = np.minimum(np.fmax(steps.astype(np.float64), qmin - zero), qmax - zero) + zero
-    return shifted.astype(np.int32)
+        steps = np.array(np.rint(np.asarray(x, np.float32) / np.asarray(scale, np.float32)), np.float64)
+    # In the memory of the quotients: tensors can be large.
+    np.minimum(np.fmax(steps, qmin - zero, out=steps), qmax - zero, out=steps)
+    return np.add(steps, zero, out=steps).astype(np.int32)
 
 
 def dequantize(q: Array, scale: npt.ArrayLike, zero_point: npt.ArrayLike) -> Array:
