@@ -150,3 +150,19 @@ def test_the_reference_takes_no_longer_than_predicted() -> None:
     for _ in range(10):
         runner(given)
     assert (time.process_time() - start) / 10 < 10 * seconds(program)
+
+
+def test_results_in_the_memory_of_an_operand_and_outputs_that_are_read() -> None:
+    shape = (None, 1 << 20)
+    t = {name: Tensor(name, "float32", shape) for name in "xyzw"}
+    sums = Op("y", "float.add", ("x", "x")), Op("z", "float.relu", ("y",)), Op("w", "float.relu", ("z",))
+    inside = Program(t, sums, ("x",), ("w",))
+    kept = Program(t, sums, ("x",), ("w", "z"))  # nothing is written over an output
+    assert (
+        running(kept, "onednn") > running(inside, "onednn") == running(Program(t, sums[:2], ("x",), ("z",)), "onednn")
+    )
+
+    q = {"q": Tensor("q", "uint8", shape, 0.1, 0), "r": Tensor("r", "uint8", shape, 0.1, 0), "y": t["y"]}
+    ends = Op("r", "pad", ("q",), {"pads": [[0, 0], [0, 0]], "value": 0}), Op("y", "dequantize", ("r",))
+    both = running(Program(q, ends, ("q",), ("r", "y")), "openvino")
+    assert both >= running(Program(q, ends, ("q",), ("y",)), "openvino")

@@ -8,7 +8,7 @@ The prediction is meant to be within a factor of two of what is measured, where 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -64,7 +64,8 @@ class MemoryModel:
 
     Attributes:
         arrays: bytes per byte of the program's arrays: as stored, and as the engine packs them.
-        inside: least bytes per element of a tensor that is neither an input nor an output.
+        inside: least bytes per element of a tensor that is neither an input nor an output; an output that is read has
+            them beside its own, where its own are fewer.
         outputs: bytes beside the tensor itself per byte of an output: copies for the caller, and in another order.
         integers, floats: what an operation takes whose kind is not among ``kinds``.
         kinds: what operations of a kind take.
@@ -73,6 +74,7 @@ class MemoryModel:
         heap: bytes that the process grows by per byte in use. What was freed is kept, and does not always fit what is
             asked for next.
         chains: elementwise kinds whose results are computed where the next of them reads them, and have no memory.
+        in_place: kinds and functions whose float32 results are written over an operand that nothing reads later.
     """
 
     arrays: float
@@ -84,6 +86,7 @@ class MemoryModel:
     layers: Mapping[str, RecurrentMemory] = field(default_factory=dict)
     views: frozenset[str] = frozenset()
     chains: frozenset[str] = frozenset()
+    in_place: frozenset[str] = frozenset()
     heap: float = 1.0
 
 
@@ -123,6 +126,7 @@ MODELS = {
             "float.lstm": RecurrentMemory(0.5, 1.5, 2, in_turn=False),
         },
         frozenset({"expand", "permute", "slice"}), heap=1.5,
+        in_place=frozenset({"float.add", "float.mul", "float.relu", "float.clamp", "gelu"}),
     ),
     "onnxruntime": MemoryModel(
         3.0, 1, 0.0, (0.5, 0), (0, 1),
@@ -191,17 +195,28 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
     own = {name: count[name] * np.dtype(t.dtype).itemsize for name, t in program.tensors.items()}
     ends = {*program.inputs, *program.outputs}
     needed = _needed_tensors(program, model)
-    inside = {name: size if name in ends else max(size, model.inside * count[name]) for name, size in own.items()}
     last = {name: i for i, op in enumerate(program.ops) for read in op.inputs for name in needed[read]}
+    inside = {name: max(size, model.inside * count[name]) for name, size in own.items() if name not in ends}
+    twice = {name for name in program.outputs if name in last and own[name] < model.inside * count[name]}
+    inside |= {name: model.inside * count[name] for name in twice}
     live = most = sum(own[name] for name in program.inputs)
     for i, op in enumerate(program.ops):
         made = {op.name} & needed[op.name]
-        live += sum(inside[name] for name in made)
-        most = max(most, live + _own(op, program.tensors, count, engine, model))
-        done = {name for read in op.inputs for name in needed[read] if last[name] == i}
-        live -= sum(inside[name] for name in (done | (made - last.keys())) - ends)
+        done = {name for read in op.inputs for name in needed[read] if last[name] == i} & inside.keys()
+        taken = _overwritten(op, done & set(op.inputs), own, model)
+        live += sum(inside.get(name, 0) + own[name] * (name in program.outputs) for name in made)
+        live -= sum(inside[name] for name in taken)
+        most = max(most, live + (0 if taken else _own(op, program.tensors, count, engine, model)))
+        live -= sum(inside[name] for name in (done - taken) | ((made - last.keys()) & inside.keys()))
     most = max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
     return int(model.heap * most)
+
+
+def _overwritten(op: Op, free: Set[str], own: Mapping[str, int], model: MemoryModel) -> frozenset[str]:
+    """Return the operand that the result is written over, of those that nothing reads later; none where it is not."""
+    if (op.attrs["fn"] if op.kind == "float.unary" else op.kind) not in model.in_place:
+        return frozenset()
+    return frozenset([name for name in op.inputs if name in free and own[name] == own[op.name]][:1])
 
 
 def _needed_tensors(program: Program, model: MemoryModel) -> dict[str, frozenset[str]]:
