@@ -34,9 +34,6 @@ from intact8 import Scheme, recipes
 
 PLANTS: dict[str, tuple[Callable[[], Planted], Answers]] = {}
 
-MISSED = {"tokens_undivided"}
-"""Nothing is said of it: the network is as right and as sure as before."""
-
 
 def conv_norm(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     """A convolution of 3×3 with batch norm and ReLU."""
@@ -311,7 +308,7 @@ plant(
     *(
         (f"blocks.1.{place}", cause)
         for place in ("scale", "mul", "narrow", "add", "depthwise")
-        for cause in ("exploded_channel", "exploded_weight", "outlier_channel")
+        for cause in ("exploded_channel", "exploded_weight", "outlier_channel", "wrong_scale")
     ),
     *((place, "exploded_channel") for place in ("mul", "mul_1", "add", "add_1")),
 )
@@ -338,7 +335,12 @@ plant(
     ),
 )
 plant("scaled_large_learning_rate", retrained(Scaled, 30.0), (NETWORK, WRONG), (NETWORK, "not_finite"))
-plant("tokens_undivided", changed(Tokens, _undivided), (NETWORK, WRONG))
+plant(
+    "tokens_undivided",
+    changed(Tokens, _undivided),
+    (NETWORK, WRONG),
+    *((f"attention.{i}.{name}", "wrong_scale") for i in (0, 1) for name in ("q", "k", "matmul")),
+)
 plant("tokens_keys_and_values_swapped", changed(Tokens, _mixed_up), (NETWORK, WRONG))
 plant(
     "tokens_exploded_value",

@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import CalibrationQuality
@@ -26,6 +27,10 @@ SINGLE = 5.0
 
 FEW_EXTREMES = 50
 """One sample in so many may be extreme; it is left out to see what the others need."""
+
+COARSE, SURE = 4, 5.0
+"""Parts of an image's height and width of which features are the means, and the standard errors that two means must be
+apart so as not to be the same by chance in any of some dozens of features."""
 
 INVARIANCE = 16
 """Number of samples on which batch sizes are compared."""
@@ -51,6 +56,7 @@ def examine_calibration(
         data_classes=_classes(sim, data.first(len(calibration))),
         input_quantiles=_input_quantiles(sim, calibration),
         data_quantiles=_input_quantiles(sim, data),
+        input_shift=_input_shift(calibration, data),
         extreme_sample=sample,
         extreme_ratio=ratio,
         extreme_tensor=tensor,
@@ -93,6 +99,36 @@ def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
         found.append(torch.quantile(thin, torch.tensor([0.01, 0.99], device=thin.device)).tolist())
     low, high = np.median(np.asarray(found), axis=0).tolist()
     return float(low), float(high)
+
+
+def _features(samples: Samples, index: int) -> Tensor | None:
+    """Return coarse features of one input, float64 (samples, features): means of its parts, and its spread."""
+    rows = []
+    for batch in samples:
+        x = batch.inputs[index]
+        if not x.is_floating_point() or x.dim() < 2:
+            return None
+        x = x.detach().double().cpu().reshape(len(x), -1 if x.dim() == 2 else x.shape[1], *x.shape[2:])
+        parts = (
+            nn.functional.adaptive_avg_pool2d(x, COARSE) if x.dim() == 4 else x.flatten(2).mean(2) if x.dim() > 2 else x
+        )
+        rows.append(torch.cat([parts.flatten(1), x.flatten(1).std(1, keepdim=True)], 1))
+    return torch.cat(rows) if len({row.shape[1] for row in rows}) == 1 else None
+
+
+def _input_shift(calibration: Samples, data: Samples) -> float:
+    """Return by how many standard deviations means of features of the inputs differ; 0 where that may be chance."""
+    shift = 0.0
+    for index in range(len(data.batches[0].inputs)):
+        one, other = _features(calibration, index), _features(data, index)
+        if one is None or other is None or one.shape[1] != other.shape[1] or min(len(one), len(other)) < 8:
+            continue
+        apart = (one.mean(0) - other.mean(0)).abs()
+        deviation = ((one.var(0) + other.var(0)) / 2).sqrt()
+        deviation = torch.maximum(deviation, 1e-3 * other.std().clamp(min=1e-30))
+        sure = apart > SURE * (one.var(0) / len(one) + other.var(0) / len(other)).sqrt()
+        shift = max(shift, float(torch.where(sure, apart / deviation, 0.0).max()))
+    return shift
 
 
 def _extreme(shown: Statistics) -> tuple[int, float, str]:

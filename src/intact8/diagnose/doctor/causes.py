@@ -27,6 +27,9 @@ RECALIBRATE = "calibrate on a few hundred varied samples, loaded as they are in 
 SHIFTED = 0.3
 """Shift of the quantiles of the inputs, over their distance, from which calibration data are unlike the data."""
 
+APART = 0.6
+"""Difference of the means of a feature, in its standard deviations, from which calibration data are unlike the data."""
+
 EXTREME = 2.0
 """A sample that reaches so many times as far as the others is extreme; no ordinary image exceeds 1.0."""
 
@@ -183,6 +186,9 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         return "unlike_data", unlike
     if q.classes is not None and q.data_classes is not None and q.classes <= q.data_classes / 2:
         return "one_class", f"the network sees {q.classes:.1f} classes in it, {q.data_classes:.1f} in the data"
+    if q.input_shift > APART:
+        text = f"means of the inputs differ by up to {q.input_shift:.2g} standard deviations from those of the data"
+        return "unlike_data", text
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"
 
 

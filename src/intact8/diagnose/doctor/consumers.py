@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.tensor_statistics import axis_of
 from intact8.opset.op import Array
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import groups_of, transposed
@@ -62,7 +63,7 @@ def importance(
                 widths = [int(nodes[n].shape[1] or 0) for n in reader.inputs]
                 before = sum(widths[: reader.inputs.index(here)])
                 pending.append((reader.name, offset + before, sum(widths)))
-            elif reader.op in CHANNELWISE:
+            elif reader.op in CHANNELWISE and axis_of(nodes[here]) not in reader.attrs.get("dims", ()):
                 pending.append((reader.name, offset, width))
     return total if total.max(initial=0.0) > 0 else np.ones(channels)
 

@@ -9,9 +9,10 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
 from intact8.diagnose.doctor.findings import HARMLESS, NOTE, noise_findings, ordered, severity
-from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, wrong_network
+from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, put_right, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
+    batch_dependence,
     check_confidence,
     dead_channels,
     dead_gains,
@@ -71,13 +72,12 @@ def examine(
     stale = stale_batch_norm(network, sim.graph, data)
     if stale and not stale_batch_norm(network, sim.graph, calibration):
         stale = []  # the data are unlike those the network was trained and calibrated on
-    findings = [*known, *mismatch(confidence), *stale]
+    findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
-    findings += [
-        *dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)}),
-        *islands(sim.placed, sim.recipe),
-    ]
+    findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
+    findings = put_right(sim, answers, data, findings)
+    findings += islands(sim.placed, sim.recipe)
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
     findings += wrong_network(sim, answers, data, quality.data_classes)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.repairs import RECOVERS, prepared, tried_repairs
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
@@ -38,26 +39,44 @@ OVERCONFIDENT = 0.15
 """Mean probability of the answers over the share of right ones from which the network is not what was trained, or sees
 other inputs than in training. Trained networks, overfitted ones among them, stay below 0.1 on data like theirs."""
 
-DIVERGED = 0.1
-"""Loss of the metric by training from which it has diverged."""
+TOO_LARGE = 4.0
+"""Times as large as suits the labels from which scores are not those of training; sound networks stay below 2."""
+
+DIVERGED, ANOTHER = 0.1, 0.5
+"""Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
+gave that is lost."""
 
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
 
-BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch")
-OF_LAYERS = ("exploded_weight", "exploded_channel", "stale_batch_norm", "dead_channels")
+BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
+COMPENSATING = ("stale_batch_norm", "wrong_scale")
+OF_LAYERS = ("exploded_weight", "exploded_channel", "stale_batch_norm", "dead_channels", "wrong_setting", "wrong_scale")
 FLOAT_CAUSES = (*BEFORE_LAYERS, *OF_LAYERS, "float_network_wrong")
 """Causes that are faults of the float network, in the order in which one leads to the next."""
+
+ALIKE, MOST, SAME = 0.1, 0.5, 0.05
+"""Repairs are alike that differ by less than this share of what the best one takes away; and the share of the loss
+that is most of it; and the share of right answers by which they may be apart by chance."""
 
 TRAIN_ON = "the float network is already wrong: go back to the last good checkpoint"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """How a classifier answers: the share of right answers, and the mean probability that it gives to its answers."""
+    """How a classifier answers.
+
+    Attributes:
+        accuracy: the share of right answers.
+        confidence: the mean probability that it gives to its answers.
+        labels: the right answers, int64 (N,).
+        too_large: how many times as large as suits the labels the scores are, a power of two.
+    """
 
     accuracy: float
     confidence: float
+    labels: Tensor
+    too_large: float
 
 
 def training_mode(model: nn.Module) -> list[Finding]:
@@ -92,17 +111,38 @@ def not_finite(model: nn.Module) -> list[Finding]:
     return [Finding("not_finite", place or NETWORK, "error", message, remedy, evidence={"values": counts})]
 
 
-def nan_samples(calibration: Samples) -> list[Finding]:
-    """Return the finding of calibration samples that hold NaN."""
+def rounded(model: nn.Module) -> list[Finding]:
+    """Return the finding of weights that were rounded to 16 bits before: no trained ones are such numbers by chance."""
+    found: dict[str, list[str]] = {"bfloat16": [], "float16": []}
+    weights = {n: p for n, p in model.named_parameters() if p.dtype == torch.float32 and int((p != 0).sum()) >= LEAST}
+    for name, weight in weights.items():
+        kept = (n for n in found if bool((weight.to(getattr(torch, n)).float() == weight).all()))
+        kind = next(kept, None)
+        if kind is not None and len(np.unique(weight.detach().reshape(-1)[:4096].cpu().numpy())) > LEAST // 4:
+            found[kind].append(name)
+    findings = []
+    for kind, names in found.items():
+        if names:
+            place = names[0].rpartition(".")[0] if len(names) == 1 else NETWORK
+            message = f"{len(names)} of {len(weights)} weights were rounded to {kind}, {names[0]} first"
+            remedy = "quantize the float32 weights of the training, where there are any"
+            findings.append(
+                Finding("rounded_weights", place, "warning", message, remedy, evidence={"weights": names[:10]})
+            )
+    return findings
+
+
+def nan_samples(samples: Samples) -> list[Finding]:
+    """Return the finding of samples that hold NaN: calibration data are taken from them, or are these."""
     bad, start = [], 0
-    for batch in calibration:
+    for batch in samples:
         for x in (x for x in batch.inputs if x.is_floating_point()):
             rows = torch.isnan(x.reshape(len(x), -1)).any(1)
             bad += [start + int(i) for i in rows.nonzero().reshape(-1)]
         start += len(batch)
     if not bad:
         return []
-    message = f"{len(bad)} samples hold NaN, sample {bad[0]} first"
+    message = f"{len(bad)} of {start} samples hold NaN, sample {bad[0]} first"
     remedy = "leave them out, and look for what made them"
     return [Finding("not_finite", CALIBRATION, "error", message, remedy, evidence={"samples": bad[:10]})]
 
@@ -244,9 +284,9 @@ def wrong_network(sim: Simulation, answers: Answers | None, samples: Samples, cl
         samples: the samples that were answered.
         classes: effective number of classes among its answers; None where outputs are not classes.
     """
-    message, severity = "", "error"
+    message, severity, evidence = "", "error", {}
     if answers is not None:
-        labels = torch.cat([torch.as_tensor(batch.batch[len(sim.graph.inputs)]).reshape(-1).cpu() for batch in samples])
+        labels = answers.labels
         chance = float(np.unique(labels.numpy(), return_counts=True)[1].max()) / len(labels)
         right = f"in float it is right on {answers.accuracy:.1%} of {len(labels)} samples"
         if answers.accuracy < chance + ABOVE_CHANCE * (1 - chance):
@@ -254,15 +294,52 @@ def wrong_network(sim: Simulation, answers: Answers | None, samples: Samples, cl
         elif answers.confidence - answers.accuracy > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
             severity = "error" if answers.confidence - answers.accuracy > 2 * OVERCONFIDENT else "warning"
+        elif answers.too_large >= TOO_LARGE:
+            message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
+            severity = "warning"
+        other = prepared(sim, samples, labels) if message else None
+        if other is not None and other[1] > answers.accuracy + ABOVE_CHANCE:
+            message, severity = f"{message}; with {other[0]} it is right on {other[1]:.1%}", "error"
+            evidence = {"accuracy": (answers.accuracy, other[1])}
     if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
-    return [Finding("float_network_wrong", NETWORK, severity, message, remedy)] if message else []
+    return [Finding("float_network_wrong", NETWORK, severity, message, remedy, evidence=evidence)] if message else []
 
 
-def diverged(before: float, after: float) -> list[Finding]:
-    """Return the finding of training that made the float network worse, given its metric before and after."""
-    if not before - after > DIVERGED:
+def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding]) -> list[Finding]:
+    """Return what is known of single layers, with what the best repair shows: it names the operation that is wrong.
+
+    Args:
+        sim: a simulation of the network.
+        answers: how it answers in float; None where no class indices are known, and nothing can be tried.
+        samples: the samples that were answered.
+        known: findings of single layers.
+    """
+    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.labels) if r.helps]
+    if not helping:
+        return list(known)
+    enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
+    alike = [r for r in helping if r.loss[1] <= enough]
+    best = next((r for r in alike if r.repair.cause not in COMPENSATING), helping[0])
+    cause, place = best.repair.cause, best.repair.node.name
+    message = (
+        f"in float the network is right on {best.accuracy[0]:.1%} of {len(samples)} samples, and on "
+        f"{best.accuracy[1]:.1%} if {best.repair.text}; that takes away {best.share:.0%} of its loss"
+    )
+    remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
+    evidence = {"recovers": best.share, "accuracy": best.accuracy}
+    same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
+    if same is None:
+        severity = "error" if best.share > RECOVERS else "warning"
+        return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
+    told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
+    return [told if f is same else f for f in known]
+
+
+def diverged(before: float, after: float, least: float = DIVERGED) -> list[Finding]:
+    """Return the finding of training that made the float network worse by more than ``least``, given its metric."""
+    if not before - after > least:
         return []
     message = f"before any rounding the trained weights have {after:.4g}, the model's own {before:.4g}"
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
@@ -273,8 +350,10 @@ def diverged(before: float, after: float) -> list[Finding]:
 def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Finding]:
     """Return the faults of the float network, each before what follows from it.
 
-    What concerns the whole comes before single layers, and an earlier layer before a later one. A network that is wrong
-    and has faults in several layers is wrong as a whole; with one of them, that is why.
+    What concerns the whole comes before single layers, and an earlier layer before a later one, but the layer first
+    that was put right and gave the answers back, unless it may have made up for what an earlier one does. A network
+    that is wrong and has faults in several layers is wrong as a whole; with one of them, or one that gives most of the
+    answers back, that is why.
 
     Args:
         findings: errors whose cause is one of FLOAT_CAUSES.
@@ -282,13 +361,18 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     """
     places = {name: i for i, name in enumerate(order)}
     layers = {f.place for f in findings if f.cause in OF_LAYERS}
+    recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
+    whole = recovers <= MOST and (len(layers) > 2 or recovers > 0)
+    given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
+    whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
 
     def key(finding: Finding) -> tuple[int, int, int]:
         kind = FLOAT_CAUSES.index(finding.cause)
         if finding.cause in BEFORE_LAYERS:
             return 0, kind, 0
         if finding.cause in OF_LAYERS:
-            return 1, places.get(finding.place, len(places)), kind
-        return (0 if len(layers) > 2 else 2), kind, 0
+            told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
+            return 1, -1 if told else places.get(finding.place, len(places)), kind
+        return (0 if whole else 2), kind, 0
 
     return sorted(findings, key=key)

@@ -97,13 +97,24 @@ class FloatOutputs:
         self.samples, self.metric, self.rebuild = samples, metric, sim.captured.rebuild
         with unquantized(sim):
             self.outputs = [outputs_of(sim, batch) for batch in samples]
-        self.power = sum(float(y.double().pow(2).sum()) for ys in self.outputs for y in ys if y.is_floating_point())
+        self.power = self._power()
         self.score = self._score(self.outputs)
 
     def noise(self, sim: Simulation) -> tuple[float, float]:
         """Return the noise over signal of the outputs, Σ(ŷ − y)²/Σy², and the metric (NaN without one)."""
         found = [outputs_of(sim, batch) for batch in self.samples]
         return self._noise(found), self._score(found)
+
+    def likeness(self, network: FloatNetwork) -> float:
+        """Return the metric of these outputs with those of another network as the exact ones, 1 where they agree."""
+        leaves = torch.utils._pytree.tree_leaves
+        other = copy.copy(self)
+        other.outputs = [[y for y in leaves(network(batch)) if isinstance(y, Tensor)] for batch in self.samples]
+        other.power = other._power()
+        return other._score(self.outputs)
+
+    def _power(self) -> float:
+        return sum(float(y.double().pow(2).sum()) for ys in self.outputs for y in ys if y.is_floating_point())
 
     def confidence(self) -> float:
         """Return the mean probability of the answers, the first output being scores or probabilities of classes."""

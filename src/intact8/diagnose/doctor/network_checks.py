@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from intact8.capture.graph import Graph
 from intact8.capture.operations import HEAVY
+from intact8.diagnose.chunks import Chunk, cut
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
@@ -69,6 +70,26 @@ def mismatch(confidence: Confidence) -> list[Finding]:
     remedy = "find the operation that is captured wrongly before looking at anything else; intact8.compare names it"
     evidence = {"relative_error": confidence.error}
     return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence=evidence)]
+
+
+def batch_dependence(network: FloatNetwork, samples: Samples) -> list[Finding]:
+    """Return the finding of answers that depend on the other samples of a batch."""
+    batch = samples.batches[0]
+    if network.static is not None or len(batch) < 2:
+        return []
+    alone = cut(batch.batch, torch.arange(1), len(batch))
+    leaves = torch.utils._pytree.tree_leaves
+    worst = 0.0
+    for y, other in zip(leaves(network(batch)), leaves(network(Chunk([], alone, 1))), strict=True):
+        same = isinstance(y, Tensor) and y.is_floating_point() and y.dim() > 0 and y.shape[1:] == other.shape[1:]
+        if same and len(y) == len(batch) and len(other) == 1:
+            worst = max(worst, float((y[:1] - other).abs().max()) / max(float(y.abs().max()), 1e-30))
+    if not worst > FLOAT_NOISE:
+        return []
+    message = f"the answer to a sample changes by {worst:.1%} of the largest output if it is the only one of its batch"
+    remedy = "look for a softmax, a mean or a norm that runs along dimension 0, the samples"
+    evidence = {"relative_change": worst}
+    return [Finding("batch_dependence", NETWORK, "error", message, remedy, evidence=evidence)]
 
 
 def stale_batch_norm(network: FloatNetwork, graph: Graph, samples: Samples) -> list[Finding]:

@@ -96,6 +96,8 @@ class CalibrationQuality:
             answers; None where outputs are not classes.
         data_classes: effective number of classes in as many samples of the representative data.
         input_quantiles, data_quantiles: 1 % and 99 % quantile of its inputs, and of the representative data's.
+        input_shift: by how many standard deviations of a feature of the inputs (means of parts, spread) the means
+            of calibration and representative data differ; 0 where no difference is sure.
         extreme_sample: the sample that reaches furthest beyond the others.
         extreme_ratio: how many times as far it reaches, median over all tensors.
         extreme_tensor: the tensor in which it reaches furthest.
@@ -111,6 +113,7 @@ class CalibrationQuality:
     data_classes: float | None
     input_quantiles: tuple[float, float]
     data_quantiles: tuple[float, float]
+    input_shift: float
     extreme_sample: int
     extreme_ratio: float
     extreme_tensor: str

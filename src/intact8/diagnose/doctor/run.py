@@ -16,9 +16,19 @@ from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import examine
-from intact8.diagnose.doctor.float_checks import Answers, diverged, nan_samples, not_finite, training_mode
+from intact8.diagnose.doctor.findings import ordered
+from intact8.diagnose.doctor.float_checks import (
+    ANOTHER,
+    Answers,
+    diverged,
+    nan_samples,
+    not_finite,
+    rounded,
+    training_mode,
+)
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.remedies import Candidate
+from intact8.diagnose.doctor.repairs import tempered
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
@@ -94,7 +104,7 @@ def doctor(
     warn_of_training_mode(model)
     if sim is not None and not sim.calibration:
         sim.require_deployable()
-    known = [*training_mode(model), *not_finite(model if sim is None else sim)]
+    known = [*training_mode(model), *rounded(model), *not_finite(model if sim is None else sim)]
     if any(module.training for module in model.modules()):
         model = copy.deepcopy(model).eval()
     if any(finding.cause == "not_finite" for finding in known):
@@ -106,13 +116,14 @@ def doctor(
     given_model, model = model, model if sim is None else _with_weights(model, sim)
     example, data = first_batch(model, data)
     network = FloatNetwork(model, example, device_of(model))
-    better, chosen, held_out = _divided(gather(data, network.captured, network.device, max_samples), network, seed)
+    samples = gather(data, network.captured, network.device, max_samples)
+    better, chosen, held_out = _divided(samples, network, seed)
     given = better
     if calibration is not None:
         given = gather(calibration, network.captured, network.device, max_samples)
     chosen = chosen.first(EXAMINED)
     candidate = Candidate(recipes.as_recipe(recipe) if sim is None else sim.recipe, recalibrate=calibration is None)
-    known += nan_samples(given)
+    known += nan_samples(given) or nan_samples(samples)
     if any(finding.cause == "not_finite" for finding in known):
         return _without_examination(known, candidate.recipe)
     step("calibrate")
@@ -122,7 +133,13 @@ def doctor(
     exact = FloatOutputs(before, chosen, score)
     if given_sim and callable(score):
         known += diverged(network.with_model(given_model).score(chosen, score), exact.score)
-    answers = Answers(exact.score, exact.confidence()) if name == ACCURACY else None
+    elif given_sim:
+        known += diverged(1.0, exact.likeness(network.with_model(given_model)), ANOTHER)
+    answers = None
+    if name == ACCURACY:
+        labels = torch.cat([torch.as_tensor(b.batch[len(before.graph.inputs)]).reshape(-1).cpu() for b in chosen])
+        factor, _ = tempered(torch.cat([ys[0].cpu() for ys in exact.outputs]), labels)
+        answers = Answers(exact.score, exact.confidence(), labels, 1 / factor)
     found = examine(network, before, given, chosen, step, known, answers)
     search = RecipeSearch(network, exact, given, better, candidate, before)
     if remedies:
@@ -152,17 +169,18 @@ def doctor(
 def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorReport:
     """Return the report about a network, or calibration data, that hold what is no number."""
     nan, nothing = math.nan, (math.nan, math.nan)
+    told = ordered(findings, [])
     return DoctorReport(
         metric="",
         confidence=Confidence(nan, False, 0),
-        calibration=CalibrationQuality(0, 0, None, None, nothing, nothing, 0, nan, "", (), (), None),
-        findings=tuple(findings),
+        calibration=CalibrationQuality(0, 0, None, None, nothing, nothing, nan, 0, nan, "", (), (), None),
+        findings=told,
         sites=(),
         trials=(),
         outcomes=tuple(Outcome(name, nan, nan) for name in ("float", "before", "after")),
         recipe_toml=recipe.to_toml(),
         recalibrate=False,
-        verdict=Verdict(False, f"do not quantize this: {findings[-1].message}", nan),
+        verdict=Verdict(False, f"do not quantize this: {told[0].message}", nan),
         samples={"calibration": 0, "examined": 0, "held_out": 0},
     )
 

@@ -1,0 +1,360 @@
+"""Faults of the float network found by putting right one thing at a time: what gives the answers back was wrong.
+
+A repair changes what one operation computes, and only what is behind it is computed again. It counts by the negative
+log-likelihood of the labels, each network at the temperature that suits it best, so that being too sure is no fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact8.capture.graph import Graph, Node
+from intact8.diagnose.chunks import Chunk
+from intact8.diagnose.doctor.float_network import outputs_of
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.tensor_statistics import axis_of
+from intact8.diagnose.executors import FloatExecutor, unquantized
+from intact8.simulation.quantized_graph import AFFINE
+from intact8.simulation.quantized_tensor import Value, real
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.layout import output_first
+
+GAINS = (1 / 64, 1 / 8, 8.0, 64.0)
+"""Factors tried on what every operation gives, and then their neighbours at the best places."""
+
+SCREENED, REFINED = 64, 6
+"""Samples on which everything is tried, and the number of places that are tried on all samples."""
+
+RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
+"""Share of the loss that a repair must take away, and one that is extreme; and standard errors of the difference that
+this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
+standard errors at most."""
+
+UNUSUAL = 5.0
+"""Times the size of its like from which a channel, or a weight, is set to it to see whether that helps."""
+
+USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
+"""The number that most networks add to variances, and the largest one that frameworks add by default."""
+
+RELU = {"kind": "clamp", "min": 0.0, "max": None}
+
+UNCHANGED = frozenset({"input", "quantize", "dequantize", "requantize"})
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One thing put right.
+
+    Attributes:
+        cause: name of the fault if it helps.
+        text: what is done.
+        node: computed in place of the operation of that name.
+        tensors: in place of the network's.
+        gain: factor of the result.
+        behind: computed of the result, if anything.
+    """
+
+    cause: str
+    text: str
+    node: Node
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    gain: float | Tensor = 1.0
+    behind: Node | None = None
+
+    def value(self, sim: Simulation, inputs: Sequence[Tensor]) -> Tensor:
+        """Compute the operation as it should be."""
+        compute = FloatExecutor({**sim.tensors, **self.tensors})
+        y = compute(self.node, inputs)
+        return (y if self.behind is None else compute(self.behind, [y])) * self.gain
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair gives: the share of right answers before and after, and the loss."""
+
+    repair: Repair
+    accuracy: tuple[float, float]
+    loss: tuple[float, float]
+    sureness: float
+
+    @property
+    def share(self) -> float:
+        """The share of the loss that is taken away."""
+        return 1 - self.loss[1] / max(self.loss[0], 1e-30)
+
+    @property
+    def helps(self) -> bool:
+        """Whether it is no accident that this takes away much of the loss, or something extreme a part of it."""
+        if self.accuracy[1] < self.accuracy[0]:
+            return False
+        if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
+            return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
+        if "eps" in self.repair.text:
+            return self.share > EXTREME and self.sureness > 2
+        extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
+        least, sure = (EXTREME, SURE - 0.5) if extreme else (RECOVERS, SURE)
+        return self.share > least and self.sureness > sure
+
+
+def losses(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return −log p(label) per sample, float64 (N,), at the temperature of least mean; see :func:`tempered`."""
+    return tempered(scores, labels)[1]
+
+
+def tempered(scores: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+    """Return the factor of the scores, a power of two, with which −log p(label) has the least mean, and that, (N,).
+
+    Args:
+        scores: (N, classes), or probabilities.
+        labels: int64 (N,).
+    """
+    scores = scores.double().flatten(1)
+    if bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all()):
+        scores = scores.clamp(min=1e-30).log()
+    scores = scores.nan_to_num(0.0, 1e30, -1e30)
+    tried = [(2.0**k, -(2.0**k * scores).log_softmax(1).gather(1, labels[:, None])[:, 0]) for k in range(-24, 9)]
+    return min(tried, key=lambda pair: float(pair[1].mean()))
+
+
+def tried_repairs(sim: Simulation, samples: Samples, labels: Tensor) -> list[Repaired]:
+    """Try repairs and return the best ones, the best first.
+
+    Args:
+        sim: a simulation of the network; its switches are as before afterwards.
+        samples: the samples.
+        labels: their classes, int64 (N,).
+    """
+    few = samples.first(SCREENED)
+    candidates = list(repairs(sim, samples))
+    before, given = _answers(sim, few, candidates)
+    now = labels[: len(before)]
+    order = sorted(range(len(candidates)), key=lambda i: float(losses(given[i], now).mean()))
+    best: dict[str, list[Repair]] = {}
+    for repair in (candidates[i] for i in order):
+        if len(best) < REFINED or repair.node.name in best:
+            best.setdefault(repair.node.name, []).append(repair)
+    finer = [r for found in best.values() for r in _finer(found)]
+    before, given = _answers(sim, samples, finer)
+    plain = losses(before, labels)
+    results = [_judged(repair, before, after, plain, labels) for repair, after in zip(finer, given, strict=True)]
+    return sorted(results, key=lambda r: r.loss[1])
+
+
+def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, labels: Tensor) -> Repaired:
+    loss = losses(after, labels)
+    gained = plain - loss
+    error = float(gained.std()) / len(gained) ** 0.5
+    right = [float((scores.flatten(1).argmax(1) == labels).double().mean()) for scores in (before, after)]
+    means = float(plain.mean()), float(loss.mean())
+    return Repaired(repair, (right[0], right[1]), means, float(gained.mean()) / max(error, 1e-30))
+
+
+def _finer(found: list[Repair]) -> list[Repair]:
+    """Return the repairs of one place to try on all samples: for the best gain its neighbours, too."""
+    scaled = [(r, r.gain) for r in found if isinstance(r.gain, float) and r.gain != 1.0]
+    near = [_gain(r.node, gain * factor) for r, gain in scaled[:1] for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
+    others = [r for r in found if all(r is not one for one, _ in scaled)]
+    return [*others, *near]
+
+
+def _answers(sim: Simulation, samples: Samples, candidates: Sequence[Repair]) -> tuple[Tensor, list[Tensor]]:
+    """Return the first output as it is and with every repair, (N, classes)."""
+    plain: list[Tensor] = []
+    found: list[list[Tensor]] = [[] for _ in candidates]
+    behind = {repair.node.name: _behind(sim.graph, repair.node.name) for repair in candidates}
+    output = sim.graph.outputs[0]
+    with unquantized(sim), torch.no_grad():
+        for batch in samples:
+            values = {n: real(v) for n, v in sim.run(list(batch.inputs), keep=True).items()}
+            plain.append(values[output])
+            for repair, given in zip(candidates, found, strict=True):
+                name = repair.node.name
+                feed = {n: v for n, v in values.items() if n not in behind[name]}
+                feed[name] = repair.value(sim, [values[i] for i in repair.node.inputs])
+                given.append(real(sim.run(list(batch.inputs), feed=feed)[output]))
+    return torch.cat(plain), [torch.cat(given) for given in found]
+
+
+def _behind(graph: Graph, name: str) -> set[str]:
+    """Return the names of an operation and of all that depends on it."""
+    found = {name}
+    for node in graph:
+        if found.intersection(node.inputs):
+            found.add(node.name)
+    return found
+
+
+def _gain(node: Node, factor: float) -> Repair:
+    return Repair("wrong_scale", f"its results are multiplied by {factor:.3g}", node, gain=factor)
+
+
+def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield the repairs to try on a network."""
+    given, trained = sim.captured.graph.nodes, dict(sim.named_parameters())
+    nodes = [n for n in sim.graph if n.name in given and n.dtype == "float32" and not n.moves and n.op not in UNCHANGED]
+    nodes = [n for n in nodes if n.op != "constant" or n.params["value"] in trained]
+    statistics, sizes = _statistics(sim, samples)
+    usual, users = _usual_function(sim.graph), sim.graph.users()
+    for node in nodes:
+        for factor in GAINS:
+            yield _gain(node, factor)
+        yield from _configured(node, usual, all(sim.graph.nodes[u].op != "table" for u in users[node.name]))
+        if node.name in statistics:
+            mean, variance = statistics[node.name]
+            renewed = {node.params["bn.running_mean"]: mean, node.params["bn.running_var"]: variance}
+            yield Repair("stale_batch_norm", "its batch norm gets the statistics of its inputs", node, renewed)
+        if node.name in sizes:
+            yield from _channel(node, sizes[node.name])
+        if node.op in AFFINE and "weight" in node.params:
+            yield from _clipped(node, sim.tensors[node.params["weight"]])
+
+
+def _configured(node: Node, usual: list[Any], silent: bool) -> Iterator[Repair]:
+    """Yield the operation with the settings that operations like it have, or an activation where others have one."""
+    for role, attrs in (("", node.attrs), *((r, node.attrs[r]) for r in ("bn", "pre") if r in node.attrs)):
+        eps = attrs.get("eps", 0.0)
+        if eps > LARGE_EPS:
+            plain = {**attrs, "eps": USUAL_EPS}
+            changed = replace(node, attrs={**node.attrs, role: plain} if role else plain)
+            yield Repair("stale_batch_norm" if role else "wrong_setting", f"its eps is not {eps:.3g}", changed)
+    if node.op == "softmax":
+        for axis in range(1, len(node.shape)):
+            if axis != node.attrs["axis"]:
+                changed = replace(node, attrs={**node.attrs, "axis": axis})
+                yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
+    if not usual:
+        return
+    word = ", ".join(str(part["attrs"].get("fn", part["op"])) for part in usual)
+    if node.op == "table" and node.attrs["chain"] != usual:
+        changed = replace(node, attrs={"chain": usual})
+        yield Repair("wrong_setting", f"it computes {word}, as elsewhere in the network", changed)
+    elif silent and (node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")):
+        bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
+        behind = replace(node, op="table", attrs={"chain": usual}, params={}, inputs=[node.name])
+        yield Repair("wrong_setting", f"{word} follows, as elsewhere in the network", bare, behind=behind)
+
+
+def _usual_function(graph: Graph) -> list[Any]:
+    """Return the activation that the network has most, as the chain of a table; [] where it has none."""
+    found = Counter(repr(_function(node)) for node in graph if _function(node))
+    return next((_function(n) for n in graph if repr(_function(n)) == found.most_common(1)[0][0]), []) if found else []
+
+
+def _function(node: Node) -> list[Any]:
+    """Return the activation of a node as the chain of a table; [] where it has none, or one with parameters."""
+    if node.op == "table":
+        return [] if node.params else list(node.attrs["chain"])
+    return [{"op": "relu", "attrs": {}}] if node.attrs.get("act") == RELU else []
+
+
+def _statistics(
+    sim: Simulation, samples: Samples
+) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, tuple[int, Tensor]]]:
+    """Return mean and variance of the inputs of batch norms, and axis and root mean square of channels of layers."""
+    sums: dict[str, list[Any]] = {}
+    squares: dict[str, list[Any]] = {}
+    plain = FloatExecutor(sim.tensors)
+
+    def add(into: dict[str, list[Any]], name: str, x: Tensor, axis: int) -> None:
+        rows = x.detach().double().movedim(axis, 0).flatten(1)
+        new = [rows.sum(1), rows.square().sum(1), rows.shape[1], axis]
+        old = into.get(name)
+        into[name] = new if old is None else [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), axis]
+
+    def visit(node: Node, inputs: list[Value], output: Value) -> None:
+        if node.op in AFFINE and "bn" in node.attrs:
+            attrs = {k: v for k, v in node.attrs.items() if k not in ("bn", "act")}
+            params = {k: v for k, v in node.params.items() if not k.startswith(("bn.", "act.", "equalize.out"))}
+            bare = replace(node, name=f"{node.name}.bare", attrs=attrs, params=params, inputs=node.inputs[:1])
+            x = real(inputs[0])
+            add(sums, node.name, plain(bare, [x]) if params else x, 1)
+        if (node.op in AFFINE or node.op.endswith("_norm")) and len(node.shape) > 1:
+            y = real(output)
+            add(squares, node.name, y, axis_of(node) % y.dim())
+
+    with unquantized(sim), torch.no_grad():
+        for batch in samples:
+            sim.run(list(batch.inputs), visit=visit)
+    statistics = {}
+    for name, (total, square, count, _) in sums.items():
+        mean = total / count
+        statistics[name] = mean.float(), (square / count - mean**2).clamp(min=0).float()
+    return statistics, {n: (axis, (square / count).sqrt()) for n, (_, square, count, axis) in squares.items()}
+
+
+def _channel(node: Node, sizes: tuple[int, Tensor]) -> Iterator[Repair]:
+    """Yield the repair of the channel that is by far the largest: it gets the size of the median one."""
+    axis, size = sizes
+    alive = size[size > 0]
+    if len(alive) < 4:
+        return
+    usual = alive.median()
+    channel = int(size.argmax())
+    if float(size[channel]) > UNUSUAL * float(usual):
+        ratio = float(size[channel] / usual)
+        factor = torch.ones(len(size))
+        factor[channel] = 1 / ratio
+        behind = [1] * (len(node.shape) - 1 - axis)
+        text = f"channel {channel}, {ratio:.3g} times as large as the median one, is made as large"
+        yield Repair("exploded_channel", text, node, gain=factor.reshape(-1, *behind))
+
+
+def _clipped(node: Node, weight: Tensor) -> Iterator[Repair]:
+    """Yield the repair of the largest weights: they get the size of the largest of the others."""
+    size = output_first(weight.detach(), node).abs().reshape(-1)
+    few = max(1, len(size) // 1000)
+    if len(size) < 64:
+        return
+    largest = size.topk(few + 1).values
+    if float(largest[0]) > UNUSUAL * float(largest[-1]):
+        clipped = weight.detach().clamp(-largest[-1], largest[-1])
+        text = f"weights up to {float(largest[0] / largest[-1]):.3g} times as large as all others are made as large"
+        yield Repair("exploded_weight", text, node, {node.params["weight"]: clipped})
+
+
+INPUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "inputs divided by 255": lambda x: x / 255,
+    "inputs multiplied by 255": lambda x: x * 255,
+    "inputs with mean 0 and standard deviation 1": lambda x: (x - x.mean()) / x.std().clamp(min=1e-12),
+    "channels with mean 0 and standard deviation 1": lambda x: _standard(x),
+    "channels in reverse order": lambda x: x.flip(1),
+    "inputs negated": lambda x: -x,
+    "inputs upside down": lambda x: x.flip(-2),
+    "inputs left to right": lambda x: x.flip(-1),
+    "inputs transposed": lambda x: x.transpose(-1, -2),
+}
+"""Ways in which inputs are often prepared otherwise than in training."""
+
+
+def _standard(x: Tensor) -> Tensor:
+    dims = [d for d in range(x.dim()) if d != 1]
+    return (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True).clamp(min=1e-12)
+
+
+def prepared(sim: Simulation, samples: Samples, labels: Tensor) -> tuple[str, float] | None:
+    """Return how else inputs may be prepared so that many more answers are right, and their share; None for nothing.
+
+    Args:
+        sim: a simulation of the network; its switches are as before afterwards.
+        samples: the samples.
+        labels: their classes, int64 (N,).
+    """
+    if len(sim.graph.inputs) != 1 or any(b.inputs[0].dim() < 3 or not b.inputs[0].is_floating_point() for b in samples):
+        return None
+    x = torch.cat([batch.inputs[0] for batch in samples])
+    found: dict[str, float] = {}
+    with unquantized(sim):
+        for text, change in INPUTS.items():
+            changed = change(x)
+            if changed.shape == x.shape:
+                chunks = [Chunk([part], None, len(part)) for part in torch.split(changed.contiguous(), 32)]
+                scores = torch.cat([outputs_of(sim, chunk)[0] for chunk in chunks]).flatten(1)
+                found[text] = float((scores.argmax(1) == labels).double().mean())
+    best = max(found, key=lambda text: found[text], default="")
+    return (best, found[best]) if best else None
