@@ -68,7 +68,8 @@ release-check: $(VENV)/.release
 
 libintact8:
 	mkdir -p build
-	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -shared \
+	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-asynchronous-unwind-tables -fPIC \
+	    -fvisibility=hidden -shared \
 	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c \
 	    $(filter-out %/module.c %/training.c,$(wildcard native/engine/*.c)) -lpthread -lm
 

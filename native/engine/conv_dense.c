@@ -28,6 +28,7 @@ typedef struct {
     isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
     int large;                   /* whether results need not be small before the clamp */
     isize pixel;                 /* bytes from one pixel to the next */
+    isize apart;                 /* bytes from one window to the next in a row of results */
     __m512i to_lanes, from_lanes; /* narrow groups: how bytes of 16 channels come to the lanes that compute them, and back */
     const int8_t *weight;
     const int32_t *bias;
@@ -132,14 +133,52 @@ VNNI_INLINE void store_results(const panel *p, __m512i *sum, isize i, const int 
         _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
 }
 
+/* Whether `count` windows from i on, at most 16, begin as far apart as those in one row of results. */
+VNNI_INLINE int evenly_apart(const panel *p, isize i, const int count) {
+    const __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i even = _mm512_add_epi32(_mm512_set1_epi32(p->offset[i]),
+                                          _mm512_mullo_epi32(place, _mm512_set1_epi32((int32_t)p->apart)));
+    const __mmask16 all = (__mmask16)((1 << count) - 1);
+    return _mm512_mask_cmpneq_epi32_mask(all, even, _mm512_maskz_loadu_epi32(all, p->offset + i)) == 0;
+}
+
+/* Adds the products of 4 `groups` windows that lie evenly apart from the first one on: a register for every four of them and
+   two for how far they are apart, where addresses of their own would take one for each. */
+VNNI_INLINE void add_even(const panel *p, const uint8_t *first, const int groups, const int blocks, __m512i (*sum)[4]) {
+    const int pixels = 4 / blocks;
+    const isize apart = p->apart, thrice = 3 * apart, bytes = p->bytes;
+    const int8_t *weight = p->weight;
+    const uint8_t *x[MAX_TILE];
+    for (int g = 0; g < groups; g++) x[g] = first + 4 * g * apart;
+    for (isize row = p->kernel_h; row > 0; row--) {
+        for (isize d = bytes; d > 0; d -= 4, weight += VECTOR_BYTES * blocks) {
+            __m512i w[4];
+            load_weights(weight, blocks, 0, w);
+            for (int g = 0; g < groups; g++) {
+                for (int k = 0; k < 4; k++) {
+                    const int u = 4 * g + k;
+                    const __m512i four = _mm512_set1_epi32(load_int(x[g] + (k == 3 ? thrice : k * apart)));
+                    for (int b = 0; b < blocks; b++) {
+                        __m512i *own = &sum[u / pixels][u % pixels * blocks + b];
+                        *own = dot_product(*own, four, w[b]);
+                    }
+                }
+                x[g] = (const uint8_t *)opaque_pointer(x[g] + 4);
+            }
+        }
+        for (int g = 0; g < groups; g++) x[g] += p->line - bytes;
+    }
+}
+
 /* Computes windows from i on, `blocks` vectors of 16 channels each. Each of the `tile` vectors of 64 results holds 4 / blocks
    windows. `flat`: a window has one row. `whole`: the vector is stored in one piece, since this block is all the output
-   channels. `words`: of four bytes in a narrow group; 0 for one group. `nibbles`: weights have 4 bits. */
+   channels. `words`: of four bytes in a narrow group; 0 for one group. `nibbles`: weights have 4 bits. `even`: the windows
+   are evenly_apart(). */
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int blocks, const int flat, const int whole,
-                             const int words, const int nibbles, const finish_form form) {
+                             const int words, const int nibbles, const finish_form form, const int even) {
     const int pixels = 4 / blocks;
     const uint8_t *window[MAX_TILE * 4];
-    for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
+    for (int u = 0; !even && u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
     __m512i sum[MAX_TILE][4], second[MAX_TILE][4];
     const int32_t *bias = (const int32_t *)opaque_pointer(p->bias);
     for (int q = 0; q < 4; q++) sum[0][q] = words == 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(bias + 16 * (q % blocks));
@@ -153,7 +192,8 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
         weight = add_groups(p, window, row, weight, 4 * tile, words, sum, second);
     for (int u = 0; words == 2 && u < tile; u++)
         for (int q = 0; q < 4; q++) sum[u][q] = join_groups(_mm512_loadu_si512(p->bias), sum[u][q], second[u][q]);
-    for (isize row = 0; !words && row < end; row += p->line)
+    if (even) add_even(p, p->x + p->offset[i], tile * pixels / 4, blocks, sum);
+    for (isize row = 0; !words && !even && row < end; row += p->line)
         for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks / (nibbles ? 2 : 1)) {
             __m512i w[4];
             load_weights(weight, blocks, nibbles, w);
@@ -173,14 +213,20 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
 VNNI_INLINE void run_panel(const panel *given, const int blocks, const int flat, const int whole, const int words,
                            const int nibbles, const finish_form form) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
-    const int pixels = 4 / blocks;
-    const int tile = pixels == 1 ? MAX_TILE : 2; /* a larger one has more addresses of windows than there are registers */
+    const int pixels = 4 / blocks, narrow = pixels > 1;
+    const int tile = narrow ? 2 : MAX_TILE; /* a larger one has more addresses of windows than there are registers */
     isize i = 0;
-    for (; p.count - i >= tile * pixels; i += tile * pixels)
-        microkernel(&p, i, tile, blocks, flat, whole, words, nibbles, form);
+    while (p.count - i >= tile * pixels)
+        if (narrow && !words && !nibbles && form != GENERAL && p.count - i >= MAX_TILE * pixels && evenly_apart(&p, i, MAX_TILE * pixels)) {
+            microkernel(&p, i, MAX_TILE, blocks, flat, whole, 0, 0, form, 1);
+            i += MAX_TILE * pixels;
+        } else {
+            microkernel(&p, i, tile, blocks, flat, whole, words, nibbles, form, 0);
+            i += tile * pixels;
+        }
     for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels)
-        microkernel(&p, i, 2, blocks, flat, whole, words, nibbles, form);
-    for (; i < p.count; i += pixels) microkernel(&p, i, 1, blocks, flat, whole, words, nibbles, form);
+        microkernel(&p, i, 2, blocks, flat, whole, words, nibbles, form, 0);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, blocks, flat, whole, words, nibbles, form, 0);
 }
 
 /* A function for each case, so that each gets registers of its own. */
@@ -355,7 +401,7 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
         panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
                    .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .pixel = a->channels, .large = a->large, .stride = a->out_channels, .args = a, .end = conv_epilogue(a),
+                   .pixel = a->channels, .apart = a->stride_w * a->channels, .large = a->large, .stride = a->out_channels, .args = a, .end = conv_epilogue(a),
                    .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
         if (a->group_width) order_lanes(a, &p);
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
