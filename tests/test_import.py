@@ -11,9 +11,9 @@ import pytest
 import intact8
 
 
-def run_python(code: str) -> list[str]:
+def run_python(code: str, **variables: str) -> list[str]:
     """The words ``code`` prints in a fresh interpreter that imports the same intact8 as this one."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(intact8.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(intact8.__file__).parents[1]), **variables}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

@@ -63,7 +63,10 @@ class FakeSimulation(nn.Module):
     def collect_statistics(self, calls: list[Any]) -> None:
         self.looked_at.append(len(calls))
 
-    def keep(self, args: Any, kwargs: Any) -> None:
+    def flatten(self, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> list[Tensor]:
+        return [*args, *kwargs.values()]
+
+    def keep(self, inputs: list[Tensor]) -> None:
         """Nothing is reconstructed."""
 
     def resolve(self) -> None:
