@@ -16,6 +16,8 @@
 #define MAX_TILE 4             /* vectors of 64 results per call of the micro-kernel */
 #define PANEL_BYTES (96 << 10) /* bytes of input rows that all blocks of output channels read before the next rows */
 #define LONG_WINDOW 256        /* bytes of a window from which on memory is fetched while its products are computed */
+#define MAX_NEAR (32 << 10)    /* bytes of a block's weights that stay in the L1 cache */
+#define FETCH_AHEAD 2048       /* bytes that others are fetched ahead of their use, in words of a block some 8 */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
 #define ROW_PADDING 16         /* bytes of a copied row that may be read beyond its last window */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
@@ -31,6 +33,7 @@ typedef struct {
     isize apart;                 /* bytes from one window to the next in a row of results */
     __m512i to_lanes, from_lanes; /* narrow groups: how bytes of 16 channels come to the lanes that compute them, and back */
     const int8_t *weight;
+    int far; /* whether the weights of a block are too many for the L1 cache */
     const int32_t *bias;
     const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
     uint8_t *y;
@@ -170,6 +173,25 @@ VNNI_INLINE void add_even(const panel *p, const uint8_t *first, const int groups
     }
 }
 
+/* Adds the products of bytes `row` to `end` of a row of `tile` times 4 / blocks windows, and returns the weights behind them.
+   `far`: weights are fetched ahead of their use. */
+VNNI_INLINE const int8_t *add_row(const uint8_t *const *window, isize row, isize end, const int8_t *weight, const int tile,
+                                  const int blocks, const int nibbles, const int far, __m512i (*sum)[4]) {
+    const int pixels = 4 / blocks;
+    for (isize d = row; d < end; d += 4, weight += VECTOR_BYTES * blocks / (nibbles ? 2 : 1)) {
+        __m512i w[4];
+        load_weights(weight, blocks, nibbles, w);
+        for (int b = 0; far && b < blocks; b++) __builtin_prefetch(weight + FETCH_AHEAD + VECTOR_BYTES * b);
+        for (int u = 0; u < tile; u++)
+            for (int k = 0; k < pixels; k++) {
+                const __m512i x = _mm512_set1_epi32(load_int(window[u * pixels + k] + d));
+                for (int b = 0; b < blocks; b++)
+                    sum[u][k * blocks + b] = dot_product(sum[u][k * blocks + b], x, w[b]);
+            }
+    }
+    return weight;
+}
+
 /* Computes windows from i on, `blocks` vectors of 16 channels each. Each of the `tile` vectors of 64 results holds 4 / blocks
    windows. `flat`: a window has one row. `whole`: the vector is stored in one piece, since this block is all the output
    channels. `words`: of four bytes in a narrow group; 0 for one group. `nibbles`: weights have 4 bits. `even`: the windows
@@ -194,16 +216,9 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
         for (int q = 0; q < 4; q++) sum[u][q] = join_groups(_mm512_loadu_si512(p->bias), sum[u][q], second[u][q]);
     if (even) add_even(p, p->x + p->offset[i], tile * pixels / 4, blocks, sum);
     for (isize row = 0; !words && !even && row < end; row += p->line)
-        for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks / (nibbles ? 2 : 1)) {
-            __m512i w[4];
-            load_weights(weight, blocks, nibbles, w);
-            for (int u = 0; u < tile; u++)
-                for (int k = 0; k < pixels; k++) {
-                    const __m512i x = _mm512_set1_epi32(load_int(window[u * pixels + k] + d));
-                    for (int b = 0; b < blocks; b++)
-                        sum[u][k * blocks + b] = dot_product(sum[u][k * blocks + b], x, w[b]);
-                }
-        }
+        weight = blocks == 4 && !nibbles && p->far
+                     ? add_row(window, row, row + bytes, weight, tile, blocks, nibbles, 1, sum)
+                     : add_row(window, row, row + bytes, weight, tile, blocks, nibbles, 0, sum);
     store_results(p, sum[0], i, tile > 1, blocks, whole, words, nibbles, form); /* no loop, in which sums would be in memory */
     if (tile > 1) store_results(p, sum[1], i + pixels, 1, blocks, whole, words, nibbles, form);
     if (tile > 2) store_results(p, sum[2], i + 2 * pixels, 1, blocks, whole, words, nibbles, form);
@@ -304,6 +319,7 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize place, is
     const isize depth = a->kernel_h * (a->group_width ? a->kernel_w * a->group_width : p->bytes);
     const isize block = dense_block(a);
     const uint8_t *x = p->x;
+    p->far = depth * block > MAX_NEAR;
     for (isize offset = lo * block; offset < hi * block; offset += block) {
         p->y = a->y + at + offset;
         p->residual = a->residual && (a->residual_joint || adds_residual(a)) ? a->residual + at + offset : NULL;
