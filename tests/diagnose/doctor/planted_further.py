@@ -21,7 +21,7 @@ from tests.diagnose.doctor.planted_accidents import DATA, NETWORK, WRONG, Answer
 from tests.diagnose.doctor.planted_on_digits import SHOWN, TRAINED, digits, set_to, times
 from torch import Tensor, nn
 
-from intact8 import recipes
+from intact8 import Recipe, Scheme, recipes
 
 PLANTS: dict[str, tuple[Callable[[], Planted], Answers]] = {}
 
@@ -398,3 +398,117 @@ plant(
 )
 plant("auto_two_bits", overridden(Auto, "up1", weight={"bits": 2}), ("up1", "few_bits"))
 plant("auto_diverged", _diverged, (NETWORK, "diverged_training"))
+
+# The second batch, planted after the doctor had been mended for the first.
+
+
+def _blocks_swapped(net: Any) -> None:
+    one, other = copy.deepcopy(net.blocks[0].tokens.state_dict()), copy.deepcopy(net.blocks[1].tokens.state_dict())
+    net.blocks[0].tokens.load_state_dict(other)
+    net.blocks[1].tokens.load_state_dict(one)
+
+
+def _four_bits(net: nn.Module) -> None:
+    for parameter in net.parameters():
+        if parameter.dim() > 1:
+            step = parameter.abs().max() / 7
+            parameter.copy_((parameter / step).round() * step)
+
+
+def _without_green(x: Tensor) -> Tensor:
+    x[:, 1] = 0.0
+    return x
+
+
+def _wide(kind: type[nn.Module], place: str, factor: float) -> Callable[[], Planted]:
+    return _narrow(kind, place, factor)
+
+
+def _forgets(net: Any) -> None:
+    net.lstm.bias_ih_l0[16:32] = -30.0
+    net.lstm.bias_ih_l0_reverse[16:32] = -30.0
+
+
+def _permuted(net: Any) -> None:
+    order = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8, 9, 0])
+    net.fc.weight.copy_(net.fc.weight[order].clone())
+    net.fc.bias.copy_(net.fc.bias[order].clone())
+
+
+def _percentile() -> Planted:
+    scheme = Scheme(observer="percentile", observer_args={"percentile": 70.0})
+    return patient(Vit, recipe=Recipe(activation=scheme))
+
+
+plant("mixer_blocks_swapped", changed(Mixer, _blocks_swapped), (NETWORK, WRONG))
+plant("mixer_four_bits_before", changed(Mixer, _four_bits), (NETWORK, WRONG), (NETWORK, "rounded_weights"))
+plant(
+    "dense_eps",
+    changed(Dense, lambda net: setattr(net.norms[1], "eps", 50.0)),
+    *anywhere(("norms.1", "convs.1"), ("stale_batch_norm", "wrong_setting")),
+)
+plant(
+    "dense_exploded_gain",
+    written(Dense, "norms.3.weight", times(5, 400.0)),
+    *anywhere(("norms.3", "convs.3"), GREW),
+)
+plant(
+    "dense_without_green_in_calibration",
+    calibrated_on(Dense, _without_green),
+    *anywhere((DATA,), ("unlike_data", "unrepresentative")),
+)
+plant("dense_channels_reversed", shown(Dense, lambda x: x.flip(1)), (NETWORK, WRONG), (DATA, "unlike_data"))
+plant(
+    "next_dead_depthwise",
+    changed(Next, lambda net: (net.blocks[1].dw.weight[:10].zero_(), net.blocks[1].dw.bias[:10].zero_())),
+    ("blocks.1.dw", "dead_channels"),
+)
+plant(
+    "next_norm_bias",
+    written(Next, "blocks.2.norm.bias", set_to(7, 80.0)),
+    (NETWORK, WRONG),
+    *anywhere(("blocks.2.norm",), GREW),
+)
+plant(
+    "next_activation_of_three_bits",
+    overridden(Next, "blocks.0.pw1", activation={"bits": 3}),
+    *anywhere(("blocks.0.pw1", "blocks.0.gelu"), ("few_bits",)),
+)
+plant(
+    "vit_queries",
+    written(Vit, "blocks.0.qkv.weight", times(slice(0, 32), 20.0)),
+    (NETWORK, WRONG),
+    *anywhere(("blocks.0.qkv", "blocks.0.matmul", "blocks.0.softmax"), GREW),
+)
+plant("vit_without_position", written(Vit, "position", lambda t: t.zero_()), (NETWORK, WRONG))
+plant(
+    "vit_percentile",
+    _percentile,
+    *anywhere((NETWORK, "x", "embed", "blocks.0.qkv", "blocks.0.fc1", "blocks.1.fc1", "norm"), ("clipped_range",)),
+)
+plant(
+    "vit_softmax_over_samples",
+    changed(Vit, lambda net: setattr(net.blocks[0], "axis", 0)),
+    (NETWORK, "batch_dependence"),
+    (NETWORK, WRONG),
+    ("blocks.0.softmax", "wrong_setting"),
+)
+plant(
+    "sound_faint_calibration",
+    calibrated_on(Sound, lambda x: 0.05 * x),
+    *anywhere((DATA,), ("unlike_data", "no_variety")),
+)
+plant(
+    "sound_stale_variance",
+    written(Sound, "bn1.running_var", times(slice(None), 100.0)),
+    ("conv1", "stale_batch_norm"),
+)
+plant("sound_infinite_mean", written(Sound, "bn1.running_mean", set_to(3, math.inf)), ("bn1", "not_finite"))
+plant("tagger_forgets", changed(Tagger, _forgets), (NETWORK, WRONG), *anywhere(("lstm",), ("dead_channels", *GREW)))
+plant("tagger_permuted_classes", changed(Tagger, _permuted), (NETWORK, WRONG))
+plant(
+    "auto_exploded_weight",
+    written(Auto, "up1.weight", set_to((2, 3, 1, 1), 60.0)),
+    *anywhere(("up1",), GREW),
+)
+plant("auto_wide_range", _wide(Auto, "up1", 60.0), ("up1", "wide_range"))

@@ -354,3 +354,17 @@ plant(
     ("lstm", "few_bits"),
     ("fc", "few_bits"),
 )
+
+
+def _faint_column() -> Planted:
+    """One pixel of every row is 400 times as faint, and its weights are as much larger; rows are quantized when run."""
+    net = copy.deepcopy(trained(Recurrent))
+    with torch.no_grad():
+        net.lstm.weight_ih_l0[:, 0] *= 400
+    planted = case(net, "", "", recipe=recipes.dynamic())
+    faint = torch.ones(8)
+    faint[0] = 1 / 400
+    return replace(planted, x=planted.x * faint, calibration=planted.calibration * faint)
+
+
+plant("recurrent_dynamic_imbalance", _faint_column, ("lstm", "input_imbalance"))

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor import planted_elsewhere, planted_further, planted_mistakes
-from tests.diagnose.doctor.planted_on_digits import first_finding
+from tests.diagnose.doctor.planted_on_digits import examined, first_finding
 
 PLANTS = {**planted_mistakes.PLANTS, **planted_elsewhere.PLANTS, **planted_further.PLANTS}
 QUICK = (
@@ -35,3 +35,15 @@ def test_right_first(name: str) -> None:
     make, answers = PLANTS[name]
     first = first_finding(make)
     assert (first.place, first.cause) in answers
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_dynamic_recurrent_layer_is_healed() -> None:
+    """No scheme suits such weights, so the layer stays float, and the accuracy is that of float again."""
+    make, answers = PLANTS["recurrent_dynamic_imbalance"]
+    report = examined(make(), remedies=True)
+    assert (report.findings[0].place, report.findings[0].cause) in answers
+    exact, before, after = (report.outcome(name).metric for name in ("float", "before", "after"))
+    assert before < exact - 0.01 and after == exact
+    assert [rule.match for rule in report.recipe.rules if rule.quantize is False] == ["lstm"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
-from intact8.diagnose.doctor.findings import HARMLESS, NOTE, noise_findings, ordered, severity
+from intact8.diagnose.doctor.findings import HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
 from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, put_right, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
@@ -20,6 +22,7 @@ from intact8.diagnose.doctor.network_checks import (
     mismatch,
     stale_batch_norm,
 )
+from intact8.diagnose.doctor.repairs import UNUSUAL
 from intact8.diagnose.doctor.report import CALIBRATION, CalibrationQuality, Confidence, Finding, Site
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, observe
@@ -84,7 +87,7 @@ def examine(
     step("sensitivity")
     exact = FloatOutputs(sim, ranked, None)
     total, _ = exact.noise(sim)
-    findings += few_bits_alone(sim, exact)
+    findings += float_results(sim, exact)
     evidence = _evidence(sim, seen, shown)
     noise = _noise_alone(sim, ranked) if evidence else {}
     measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
@@ -139,20 +142,33 @@ def _noise_alone(sim: Simulation, samples: Samples) -> dict[tuple[str, str], flo
     return out
 
 
-def few_bits_alone(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
-    """Return findings of few bits at layers whose results are float32: recurrent, dynamic and weight-only ones."""
+def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
+    """Return findings of layers whose results are float32 and noisy: recurrent, dynamic and weight-only ones."""
     found = []
     for name in sim.all_weight_points.keys() - sim.weight_points.keys():
-        point = sim.all_weight_points[name]
-        if point.scheme.bits == 8:
-            continue
+        point, node = sim.all_weight_points[name], sim.graph.nodes[name]
         with unquantized(sim):
             point.quantizing = True
             noise, _ = exact.noise(sim)
-        if noise >= NOTE:
-            message, sites = f"its weights have {point.scheme.bits} bits", (("weight", name),)
-            found.append(Finding("few_bits", name, severity(noise), message, "weight bits = 8", noise, sites))
+        if noise < (NOTE if point.scheme.bits < 8 else WARNING):
+            continue
+        roles = [role for role in node.params if role.startswith("weight")]
+        ratio, role = max((_imbalance(sim.tensors[node.params[role]]), role) for role in roles)
+        cause, remedy = "few_bits", "leave it float"
+        message = f"its weights and the rows of its inputs have {point.scheme.bits} bits, which are too few"
+        if point.scheme.bits < 8:
+            message, remedy = f"its weights have {point.scheme.bits} bits", "weight bits = 8"
+        elif ratio > UNUSUAL:
+            cause, remedy = "input_imbalance", "rescale the inputs' channels, or leave the layer float"
+            message = f"{role}: the weights of one input are {ratio:.3g} times as large as those of the median one"
+        found.append(Finding(cause, name, severity(noise), message, remedy, noise, (("weight", name),)))
     return found
+
+
+def _imbalance(weight: Tensor) -> float:
+    """Return the size of the largest column of a weight over that of the median one."""
+    size = weight.detach().reshape(len(weight), -1).abs().amax(0)
+    return float(size.max() / size.median().clamp(min=1e-30))
 
 
 def overflows(measured: list[Measured]) -> list[Finding]:

@@ -112,23 +112,27 @@ def not_finite(model: nn.Module) -> list[Finding]:
 
 
 def rounded(model: nn.Module) -> list[Finding]:
-    """Return the finding of weights that were rounded to 16 bits before: no trained ones are such numbers by chance."""
-    found: dict[str, list[str]] = {"bfloat16": [], "float16": []}
-    weights = {n: p for n, p in model.named_parameters() if p.dtype == torch.float32 and int((p != 0).sum()) >= LEAST}
+    """Return the finding of weights that were rounded before: no trained ones are such numbers by chance."""
+    found: dict[str, list[str]] = defaultdict(list)
+    weights = {n: p.detach() for n, p in model.named_parameters() if p.dtype == torch.float32 and p.numel() >= LEAST}
     for name, weight in weights.items():
-        kept = (n for n in found if bool((weight.to(getattr(torch, n)).float() == weight).all()))
-        kind = next(kept, None)
-        if kind is not None and len(np.unique(weight.detach().reshape(-1)[:4096].cpu().numpy())) > LEAST // 4:
+        some = weight.reshape(-1)[:4096].cpu().numpy()
+        some = some[some != 0]
+        different = len(np.unique(some))
+        if len(some) < LEAST:
+            continue
+        if different < len(some) // 4:
+            kinds = ["few numbers"] if different > 1 else []
+        else:
+            kinds = [n for n in ("bfloat16", "float16") if bool((weight.to(getattr(torch, n)).float() == weight).all())]
+        for kind in kinds[:1]:
             found[kind].append(name)
     findings = []
     for kind, names in found.items():
-        if names:
-            place = names[0].rpartition(".")[0] if len(names) == 1 else NETWORK
-            message = f"{len(names)} of {len(weights)} weights were rounded to {kind}, {names[0]} first"
-            remedy = "quantize the float32 weights of the training, where there are any"
-            findings.append(
-                Finding("rounded_weights", place, "warning", message, remedy, evidence={"weights": names[:10]})
-            )
+        place = names[0].rpartition(".")[0] if len(names) == 1 else NETWORK
+        message = f"{len(names)} of {len(weights)} weights were rounded to {kind}, {names[0]} first"
+        remedy = "quantize the float32 weights of the training, where there are any"
+        findings.append(Finding("rounded_weights", place, "warning", message, remedy, evidence={"weights": names[:10]}))
     return findings
 
 

@@ -42,6 +42,9 @@ UNUSUAL = 5.0
 USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
 """The number that most networks add to variances, and the largest one that frameworks add by default."""
 
+SATURATES = 8.0
+"""Size of a bias from which a gate stays open or closed, whatever comes in."""
+
 RELU = {"kind": "clamp", "min": 0.0, "max": None}
 
 UNCHANGED = frozenset({"input", "quantize", "dequantize", "requantize"})
@@ -58,6 +61,7 @@ class Repair:
         tensors: in place of the network's.
         gain: factor of the result.
         behind: computed of the result, if anything.
+        shift: taken from the result.
     """
 
     cause: str
@@ -66,11 +70,13 @@ class Repair:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     gain: float | Tensor = 1.0
     behind: Node | None = None
+    shift: Tensor | None = None
 
     def value(self, sim: Simulation, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the operation as it should be."""
         compute = FloatExecutor({**sim.tensors, **self.tensors})
         y = compute(self.node, inputs)
+        y = y if self.shift is None else y - self.shift
         return (y if self.behind is None else compute(self.behind, [y])) * self.gain
 
 
@@ -211,6 +217,7 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
             yield Repair("stale_batch_norm", "its batch norm gets the statistics of its inputs", node, renewed)
         if node.name in sizes:
             yield from _channel(node, sizes[node.name])
+        yield from _saturated(node, sim.tensors)
         if node.op in AFFINE and "weight" in node.params:
             yield from _clipped(node, sim.tensors[node.params["weight"]])
 
@@ -255,8 +262,8 @@ def _function(node: Node) -> list[Any]:
 
 def _statistics(
     sim: Simulation, samples: Samples
-) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, tuple[int, Tensor]]]:
-    """Return mean and variance of the inputs of batch norms, and axis and root mean square of channels of layers."""
+) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, tuple[int, Tensor, Tensor]]]:
+    """Return mean and variance of the inputs of batch norms; axis, root mean square and mean of channels of layers."""
     sums: dict[str, list[Any]] = {}
     squares: dict[str, list[Any]] = {}
     plain = FloatExecutor(sim.tensors)
@@ -285,12 +292,16 @@ def _statistics(
     for name, (total, square, count, _) in sums.items():
         mean = total / count
         statistics[name] = mean.float(), (square / count - mean**2).clamp(min=0).float()
-    return statistics, {n: (axis, (square / count).sqrt()) for n, (_, square, count, axis) in squares.items()}
+    sizes = {
+        name: (axis, (square / count).sqrt().float(), (total / count).float())
+        for name, (total, square, count, axis) in squares.items()
+    }
+    return statistics, sizes
 
 
-def _channel(node: Node, sizes: tuple[int, Tensor]) -> Iterator[Repair]:
+def _channel(node: Node, sizes: tuple[int, Tensor, Tensor]) -> Iterator[Repair]:
     """Yield the repair of the channel that is by far the largest: it gets the size of the median one."""
-    axis, size = sizes
+    axis, size, mean = sizes
     alive = size[size > 0]
     if len(alive) < 4:
         return
@@ -303,6 +314,22 @@ def _channel(node: Node, sizes: tuple[int, Tensor]) -> Iterator[Repair]:
         behind = [1] * (len(node.shape) - 1 - axis)
         text = f"channel {channel}, {ratio:.3g} times as large as the median one, is made as large"
         yield Repair("exploded_channel", text, node, gain=factor.reshape(-1, *behind))
+        if abs(float(mean[channel])) > float(size[channel]) / 2:
+            shift = torch.where(factor < 1, mean, 0.0).reshape(-1, *behind)
+            text = f"channel {channel}, {ratio:.3g} times as large as the median one, loses its mean"
+            yield Repair("exploded_channel", text, node, shift=shift)
+
+
+def _saturated(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield the repair of biases of a recurrent layer that close or open gates for good: they become 0."""
+    names = [name for role, name in node.params.items() if role.startswith("bias_")]
+    large = {name: tensors[name].detach().abs() > SATURATES for name in names}
+    if any(bool(mask.any()) for mask in large.values()):
+        smaller = {name: tensors[name].detach().masked_fill(mask, 0.0) for name, mask in large.items()}
+        text = (
+            f"{sum(int(mask.sum()) for mask in large.values())} biases beyond {SATURATES:.0f}, which hold gates, are 0"
+        )
+        yield Repair("exploded_weight", text, node, smaller)
 
 
 def _clipped(node: Node, weight: Tensor) -> Iterator[Repair]:

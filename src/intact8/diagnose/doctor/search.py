@@ -78,7 +78,7 @@ class RecipeSearch:
             if self.reference.score - self.metric <= tolerance:
                 return
             groups = [layers_of(f, self.sim) for f in findings if f.severity != "note"] + [[name] for name in worst]
-            groups = [[n for n in dict.fromkeys(group) if n in self.sim.weight_points] for group in groups]
+            groups = [[n for n in dict.fromkeys(group) if n in self.sim.all_weight_points] for group in groups]
             distinct = list(dict.fromkeys(tuple(g) for g in groups if 0 < len(g) <= MOST_TOGETHER))
             if not self._attempt(leave_float([list(g) for g in distinct[:4]], self.candidate), None, step):
                 return
