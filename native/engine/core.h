@@ -14,7 +14,9 @@ typedef ptrdiff_t isize; /* a size or an index */
 #define INLINE static __forceinline
 #define restrict __restrict
 #define PREFETCH(at) ((void)(at))
+#define STORE_SHARED(at, to) (*(at) = (to)) /* several threads may store; a volatile int, which MSVC writes whole */
 #else
+#define STORE_SHARED(at, to) __atomic_store_n(at, to, __ATOMIC_RELAXED)
 #define PREFETCH(at) __builtin_prefetch(at)
 #define INLINE static inline __attribute__((always_inline))
 #endif

@@ -76,6 +76,10 @@ HIDDEN int check_clamp(checker *c, int64_t zero, int64_t low, int64_t high);
 /* Whether a value has every element at `offset` + Σ i strides, of sizes from 1 on. */
 HIDDEN int check_extent(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides, int64_t rank,
                         int64_t size, const char *what);
+
+/* The same of a result: no two of its elements are the same memory, for threads write them side by side. */
+HIDDEN int check_result(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides, int64_t rank,
+                        int64_t size);
 HIDDEN const void *constant_at(const checker *c, int64_t value);                 /* the bytes of a constant; NULL for others */
 HIDDEN isize value_bytes(const plan *p, int64_t value);
 HIDDEN void *plan_memory(checker *c, isize bytes);                               /* zeroed, freed with the plan; NULL with a reason */

@@ -76,7 +76,7 @@ int check_attention(checker *c, const int64_t *step) {
            check_clamp(c, s->score_zero, s->score_low, s->score_high) && check_clamp(c, s->zero_p, s->low_p, s->high_p) &&
            check_clamp(c, s->zero, s->low, s->high) && (s->table < 0 || needs(c, s->table, 256, 4, "table")) &&
            check_extent(c, s->q, 0, qs, q, 4, size, "q") && check_extent(c, s->k, 0, ks, k, 4, size, "k") &&
-           check_extent(c, s->v, 0, vs, v, 4, size, "v") && check_extent(c, s->y, 0, ys, y, 4, y_size, "y") &&
+           check_extent(c, s->v, 0, vs, v, 4, size, "v") && check_result(c, s->y, 0, ys, y, 4, y_size) &&
            (s->mask < 0 || check_extent(c, s->mask, 0, ms, m, 4, s->form == INTEGERS ? 1 : 4, "mask"));
 }
 

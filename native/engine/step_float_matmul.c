@@ -38,7 +38,7 @@ int check_float_matmul(checker *c, const int64_t *step) {
     const int64_t bs[] = {s->d0, s->d1, s->d2, s->d3, s->columns};
     c->scratch = checked_product((isize)s->depth + CHUNK_ROWS, PRODUCT_COLUMNS * (isize)sizeof(float));
     return check_extent(c, s->x, 0, xs, x, 6, 4, "x") && check_weight(c, s, ws) &&
-           check_extent(c, s->y, 0, ys, y, 6, 4, "y") && (s->bias < 0 || check_extent(c, s->bias, 0, bs, bias, 5, 4, "bias"));
+           check_result(c, s->y, 0, ys, y, 6, 4) && (s->bias < 0 || check_extent(c, s->bias, 0, bs, bias, 5, 4, "bias"));
 }
 
 /* Packs `columns` columns, filled up with zeros to `wide`: rows of k, side by side. */

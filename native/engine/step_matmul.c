@@ -42,7 +42,7 @@ int check_matmul(checker *c, const int64_t *step) {
     c->scratch = scratch_of((isize)s->depth, (isize)s->columns).all;
     return check_clamp(c, s->zero, s->low, s->high) && check_clamp(c, s->zero_x, 0, 255) &&
            check_clamp(c, s->zero_w, 0, 255) && check_extent(c, s->x, 0, xs, x, 6, 1, "x") &&
-           check_extent(c, s->w, 0, ws, w, 6, 1, "w") && check_extent(c, s->y, 0, ys, y, 6, 1, "y");
+           check_extent(c, s->w, 0, ws, w, 6, 1, "w") && check_result(c, s->y, 0, ys, y, 6, 1);
 }
 
 /* Multiplies `count` rows of x, at most CHUNK_ROWS. */

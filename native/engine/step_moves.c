@@ -29,6 +29,23 @@ int check_extent(checker *c, int64_t value, int64_t offset, const int64_t *sizes
     return needs(c, value, (isize)high + 1, (isize)size, what);
 }
 
+/* Sufficient, and true of every view of a dense tensor: from the smallest stride on, each steps over all that lies before. */
+int check_result(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides, int64_t rank,
+                 int64_t size) {
+    if (!check_extent(c, value, offset, sizes, strides, rank, size, "y")) return 0;
+    int64_t reach = 0; /* from the first to the last element of the dimensions so far */
+    for (unsigned done = 0;;) {
+        int64_t next = -1, least = INT64_MAX;
+        for (int64_t i = 0; i < rank; i++) {
+            const int64_t stride = strides[i] < 0 ? -strides[i] : strides[i];
+            if (sizes[i] > 1 && !(done >> i & 1) && stride < least) next = i, least = stride;
+        }
+        if (next < 0) return 1;
+        if (least <= reach) return refuse(c, "elements of y lie upon each other");
+        reach += (sizes[next] - 1) * least, done |= 1u << next;
+    }
+}
+
 int check_copy(checker *c, const int64_t *step) {
     const copy_step *s = (const copy_step *)(const void *)step;
     const int64_t *sizes = &s->d0, most = (int64_t)1 << 40;
@@ -43,7 +60,7 @@ int check_copy(checker *c, const int64_t *step) {
     c->prepared = a;
     if (!count) return 1; /* a->rank stays 0, and the element 0 */
     if (!check_extent(c, s->x, s->offset_x, sizes, &s->x0, s->rank, s->size, "x") ||
-        !check_extent(c, s->y, s->offset_y, sizes, &s->y0, s->rank, s->size, "y"))
+        !check_result(c, s->y, s->offset_y, sizes, &s->y0, s->rank, s->size))
         return 0;
     /* Dimensions of one element go, and those that lie together in both become one. */
     a->element = (isize)s->size;

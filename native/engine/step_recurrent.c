@@ -57,7 +57,7 @@ int check_recurrent(checker *c, const int64_t *step) {
            (s->h0 < 0 || needs(c, s->h0, (isize)s->h0_offset + states, 4, "h0")) &&
            (s->c0 < 0 || needs(c, s->c0, (isize)s->h0_offset + states, 4, "c0")) &&
            (s->lengths < 0 || needs(c, s->lengths, (isize)s->batch, 8, "lengths")) &&
-           (sizes[0] == 0 || s->batch == 0 || check_extent(c, s->y, s->y_offset, sizes, strides, 3, 4, "y"));
+           (sizes[0] == 0 || s->batch == 0 || check_result(c, s->y, s->y_offset, sizes, strides, 3, 4));
 }
 
 /* out = table[R(v)] with the sign of R(v). Returns whether a v is NaN, which reads the table's end. */
@@ -250,7 +250,8 @@ static int run_group(const recurrent_args *a, isize from, isize count, uint8_t *
 static void recurrent_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const recurrent_args *a = (const recurrent_args *)given;
     for (isize i = lo; i < hi; i++)
-        if (!run_group(a, i * a->group, min_size(a->batch - i * a->group, a->group), scratch)) *a->failure = NOT_FINITE;
+        if (!run_group(a, i * a->group, min_size(a->batch - i * a->group, a->group), scratch))
+            STORE_SHARED(a->failure, NOT_FINITE);
 }
 
 void run_recurrent(frame *f, const int64_t *step, void *prepared) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from intact8.arithmetic.windows import max_pool, pool_size, sees_padding_only
 from intact8.engines import get_engine
-from intact8.engines.native.builder import Value
+from intact8.engines.native.builder import Constants, PlanBuilder, Value, address, step_fields
+from intact8.errors import EngineError
 from intact8.opset import KINDS, Call
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.program import Program
@@ -175,3 +177,23 @@ def test_a_constant_number_keeps_its_shape() -> None:
     found = {name: get_engine(name).prepare(program).tensors(given) for name in ("reference", "native")}
     assert {name: t.shape for name, t in found["native"].items() if name in shapes} == shapes
     assert all(np.array_equal(found["native"][name], found["reference"][name]) for name in shapes)
+
+
+LAYOUTS = [((4, 3), (3, 1)), ((4, 3), (1, 4)), ((4, 1, 3), (-3, 0, 1)), ((2, 3), (8, 2))]
+OVERLAPS = [((4, 3), (2, 1)), ((4, 3), (0, 1)), ((4, 2, 2), (2, -2, 1)), ((9, 2), (1, 8))]
+
+
+@pytest.mark.parametrize(("sizes", "strides", "sound"), [(*c, c in LAYOUTS) for c in LAYOUTS + OVERLAPS])
+def test_elements_of_a_result_never_lie_upon_each_other(
+    sizes: tuple[int, ...], strides: tuple[int, ...], sound: bool
+) -> None:
+    from intact8.engines.native import _library
+
+    builder = PlanBuilder(Constants(_library))
+    x, y = (builder.value((1000,), "uint8", storage=s) for s in (2, 3))
+    fields = {name: 0 for _, name in step_fields()["copy"][1]} | {"size": 1, "rank": len(sizes), "offset_y": 100}
+    fields |= {f"d{i}": n for i, n in enumerate(sizes)} | {f"y{i}": n for i, n in enumerate(strides)}
+    builder.step("copy", **{**fields, "x": x, "y": y})
+    words = builder.words()
+    with nullcontext() if sound else pytest.raises(EngineError, match="upon each other"):
+        _library.open_plan(builder.constants.model, address(words), words.size)
