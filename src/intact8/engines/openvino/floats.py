@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,13 @@ def _scatter(ctx: OpContext) -> Port:
     axis, reduce = int(ctx.op.attrs["axis"]), ctx.op.attrs["reduce"]
     x, _, source = (v.port for v in ctx.inputs)
     reduction = {"amax": "max", "amin": "min"}.get(reduce, reduce)
-    return port(ov.scatter_elements_update(x, _inside(ctx, axis), source, ints(axis), reduction))
+
+    def scattered(into: Port, values: Port, how: str) -> Port:
+        return port(ov.scatter_elements_update(into, _inside(ctx, axis), values, ints(axis), how))
+
+    if ctx.nonfinite and reduce in ("amax", "amin"):
+        return nonfinite.scattered_extreme(x, source, partial(scattered, how=reduction), partial(scattered, how="max"))
+    return scattered(x, source, reduction)
 
 
 def _argsort(ctx: OpContext) -> Port:

@@ -76,9 +76,22 @@ def extreme(x: Port, y: Port, dims: Port, keep: bool, worst: float) -> Port:
     return port(ov.select(_any(is_nan(x), dims, keep), scalar(np.nan), y))
 
 
+def scattered_extreme(
+    x: Port, source: Port, extreme: Callable[[Port, Port], Port], largest: Callable[[Port, Port], Port]
+) -> Port:
+    """Build what ``extreme`` scatters of source into x, the largest or least of both: NaN where one of them is, which
+    ``largest`` finds by scattering marks."""
+    marks = largest(_as_number(is_nan(x)), _as_number(is_nan(source)))
+    y = extreme(replaced(x, 0.0), replaced(source, 0.0))
+    return port(ov.select(port(ov.greater(marks, scalar(0.5))), scalar(np.nan), y))
+
+
 def index_of_largest(x: Port, axis: int) -> Port:
-    """Return the index of the first largest value along ``axis``, of numbers; the dimension is kept."""
-    return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
+    """Return the index of the first largest value along ``axis``, of numbers; the dimension is kept.
+
+    Only a stable selection gives the first one: from 17 values on the plugin otherwise compares in another order.
+    """
+    return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "value", "i64", stable=True).output(1)
 
 
 def first_largest(x: Port, axis: int) -> Port:
