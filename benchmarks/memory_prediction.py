@@ -2,17 +2,19 @@
 
     python benchmarks/memory_prediction.py [--engine NAME ...] [--programs 40 --first 0 | --kinds] [--elements 8e6]
 
-Programs are made by ``tests/runtime/large.py``. Every engine has a process of its own, which imports its library and
-runs a few small programs first; measured is by how much the highest resident set while a program is prepared and run
-once exceeds the resident set before. Bound: where more than 16 MiB are measured or predicted, the prediction is within
-a factor of two. Exit status 1 beyond it. Linux only.
+Programs are made by ``tests/runtime/large.py``. Every program has a process of its own, which runs a few small programs
+first; measured is by how much the highest resident set while a program is prepared and run once exceeds the resident
+set before. Bound: where more than 16 MiB are measured or predicted, the prediction is within a factor of two. Exit
+status 1 beyond it. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,22 +57,27 @@ def once(engine: str, program: Program, batch: int = 1) -> None:
     runner(inputs(program, batch))
 
 
-def measure(engine: str, programs: int | None, elements: int, first: int = 0, batch: int = 1) -> list[dict[str, Any]]:
-    """Every kind (None), or so many random programs, in this process."""
+def measured(engine: str, name: str | int, elements: int, batch: int) -> dict[str, Any] | None:
+    """One kind or the seed of a random program, in this process, which runs no other; None where it has no rule."""
     for kind in list(NAMES)[:WARM]:
         once(engine, alone(kind, SMALL))
-    rows = []
-    for name in NAMES if programs is None else range(first, first + programs):
-        program = alone(name, elements // batch) if isinstance(name, str) else drawn(name, elements // batch)
-        try:
-            taken = peak(lambda program=program: once(engine, program, batch))
-        except EngineError:  # a kind it has no rule for
-            continue
-        kinds = " ".join(op.kind for op in program.ops)
-        rows.append(
-            {"name": str(name), "predicted": predicted(program, engine, batch), "measured": taken, "kinds": kinds}
-        )
-    return rows
+    program = alone(name, elements // batch) if isinstance(name, str) else drawn(name, elements // batch)
+    try:
+        taken = peak(lambda: once(engine, program, batch))
+    except EngineError:
+        return None
+    kinds = " ".join(op.kind for op in program.ops)
+    return {"name": str(name), "predicted": predicted(program, engine, batch), "measured": taken, "kinds": kinds}
+
+
+def measure(engine: str, programs: int | None, elements: int, first: int = 0, batch: int = 1) -> list[dict[str, Any]]:
+    """Every kind (None), or so many random programs, each in a copy of this process: what one leaves, none finds."""
+    if engine in ("onednn", "openvino"):
+        importlib.import_module({"onednn": "torch"}.get(engine, engine))  # once, for all copies
+    names = list(NAMES) if programs is None else range(first, first + programs)
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        rows = pool.starmap(measured, [(engine, name, elements, batch) for name in names], chunksize=1)
+    return [row for row in rows if row is not None]
 
 
 def right(row: dict[str, Any]) -> bool:

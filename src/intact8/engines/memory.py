@@ -23,6 +23,7 @@ from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.shapes import broadcasting, same
 from intact8.program.dimensions import fixed, sized_near, sizes_of
 from intact8.program.golden import products
+from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
 
 from .binding import batch_size
@@ -68,11 +69,12 @@ class MemoryModel:
             them beside its own, where its own are fewer.
         outputs: bytes beside the tensor itself per byte of an output: copies for the caller, and in another order.
         integers, floats: what an operation takes whose kind is not among ``kinds``.
-        kinds: what operations of a kind take.
+        kinds: what operations of a kind take; with "finite " before it, where NaN cannot reach it.
         layers: what recurrent layers take; "float" and "dynamic" stand for kinds of the domain without an entry.
         views: kinds whose results lie in the memory of their first input.
-        heap: bytes that the process grows by per byte in use. What was freed is kept, and does not always fit what is
-            asked for next.
+        heap: bytes that the process grows by per byte in use, as far as as much was freed before: that is kept, and
+            does not always fit what is asked for next.
+        kept: whether tensors between inputs and outputs have one memory, which is kept until the call ends.
         chains: elementwise kinds whose results are computed where the next of them reads them, and have no memory.
         in_place: kinds and functions whose float32 results are written over an operand that nothing reads later.
     """
@@ -88,6 +90,7 @@ class MemoryModel:
     chains: frozenset[str] = frozenset()
     in_place: frozenset[str] = frozenset()
     heap: float = 1.0
+    kept: bool = False
 
 
 ELEMENTWISE = frozenset(
@@ -119,7 +122,7 @@ MODELS = {
             "float.unary": (0, 5), "float.clamp": (0, 6),
             "float.affine_scalar": (0, 10), "float.rms_norm": (0, 10), "float.conv": (4, 4), "float.linear": (0, 0),
             "float.softmax": (0, 0), "dynamic_linear": (5, 4), "quantize": (0, 1), "dequantize": (0, 1),
-            "dequantized": (1, 0), "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 2), "pad": (0, 1.5),
+            "dequantized": (1, 0), "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 1), "pad": (0, 1.5),
         },
         {
             "dynamic": RecurrentMemory(4, 2, in_turn=False), "float": RecurrentMemory(3, 4, in_turn=False),
@@ -136,8 +139,9 @@ MODELS = {
             "layer_norm": (8, 0), "norm": (16, 0), "matmul": (4, 4), "roll": (1, 0), "float.clamp": (0, 4),
             "float.unary": (0, 2), "float.affine_scalar": (0, 4), "float.rms_norm": (0, 4), "float.group_norm": (0, 4),
             "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (20, 0), "float.even pool": (4, 0),
+            "finite float.adaptive_avg_pool": (4, 0), "finite float.reduce": (0, 0), "float.reduce": (5, 0),
             "float.conv": (0, 4), "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
-            "dequantized": (0, 4.5),
+            "dequantized": (0, 4.5), "table": (4, 1),
             "decoded_embedding": (0, 9), "float.masked_fill": (0, 7), "resize_linear": (2, 10),
         },
         {"dynamic": RecurrentMemory(11), "float": RecurrentMemory(5.5, in_turn=False)}, heap=1.15,
@@ -149,7 +153,7 @@ MODELS = {
             "even pool": (1, 2), "adaptive_avg_pool": (5, 4), "transposed": (8, 8), "table": (8, 7),
             "max_pool": (8, 7), "reshape": (4, 4),
             "permute": (6, 6), "slice": (12, 8), "pad": (6, 6), "roll": (8, 8), "upsample": (4, 12), "cat": (2, 6),
-            "expand": (2, 8), "float.mean": (0, 4), "float.adaptive_avg_pool": (0, 4), "float.conv": (4, 8),
+            "expand": (2, 8), "float.mean": (4, 0), "float.adaptive_avg_pool": (0, 4), "float.conv": (4, 8),
             "float.avg_pool": (4, 8), "float.log_softmax": (4, 8), "float.softmax": (0, 8), "float.reduce": (8, 0),
         },
     ),
@@ -157,12 +161,13 @@ MODELS = {
     "native": MemoryModel(
         3.0, 1, 0.0, (0, 0), (0, 0),
         {
-            "conv": (0, 1), "avg_pool": (0, 1), "max_pool": (0, 1), "float.avg_pool": (0, 4), "resize": (0, 12),
+            "conv": (0, 1), "avg_pool": (0, 1), "adaptive_avg_pool": (1, 0), "max_pool": (0, 1), "upsample": (0, 1),
+            "float.avg_pool": (0, 4), "resize": (0, 12),
             "resize_linear": (0, 1), "float.conv": (0, 4), "float.adaptive_avg_pool": (24, 8),
             "float.even pool": (4, 0), "dequantized transposed": (0, 8),
         },
         {"dynamic": RecurrentMemory(4, 1), "float": RecurrentMemory(0, 0, 6)},
-        frozenset({"expand", "permute", "reshape"}), ELEMENTWISE,
+        frozenset({"expand", "permute", "reshape"}), ELEMENTWISE, kept=True,
     ),
 }  # fmt: skip
 """Engine → the memory it takes. An engine of another package is taken for the reference."""
@@ -199,17 +204,24 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
     inside = {name: max(size, model.inside * count[name]) for name, size in own.items() if name not in ends}
     twice = {name for name in program.outputs if name in last and own[name] < model.inside * count[name]}
     inside |= {name: model.inside * count[name] for name in twice}
-    live = most = sum(own[name] for name in program.inputs)
+    outputs = sum(own[name] for name in program.outputs)
+    wild = nonfinite_tensors(program)
+    live, most, freed = sum(own[name] for name in program.inputs), 0, 0
+
+    def grown(size: int) -> int:
+        return size + int((model.heap - 1) * min(size, freed))
+
     for i, op in enumerate(program.ops):
         made = {op.name} & needed[op.name]
         done = {name for read in op.inputs for name in needed[read] if last[name] == i} & inside.keys()
         taken = _overwritten(op, done & set(op.inputs), own, model)
-        live += sum(inside.get(name, 0) + own[name] * (name in program.outputs) for name in made)
+        live += sum(inside.get(name, 0) + own[name] * (name in program.outputs and not model.kept) for name in made)
         live -= sum(inside[name] for name in taken)
-        most = max(most, live + (0 if taken else _own(op, program.tensors, count, engine, model)))
-        live -= sum(inside[name] for name in (done - taken) | ((made - last.keys()) & inside.keys()))
-    most = max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
-    return int(model.heap * most)
+        working = 0 if taken else _own(op, program.tensors, count, engine, model, wild.isdisjoint(op.inputs))
+        most = max(most, grown(live + working))
+        gone = sum(inside[name] for name in (done - taken) | ((made - last.keys()) & inside.keys()))
+        live, freed = live - gone, freed + gone + working
+    return max(most + model.kept * outputs, grown(live + int(model.outputs * outputs)))
 
 
 def _overwritten(op: Op, free: Set[str], own: Mapping[str, int], model: MemoryModel) -> frozenset[str]:
@@ -257,14 +269,22 @@ def reference_bytes(op: Op, tensors: Mapping[str, Tensor]) -> int:
     return _own(op, tensors, count, "reference", MODELS["reference"])
 
 
-def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine: str, model: MemoryModel) -> int:
-    """Bytes one operation takes beside its inputs and its output."""
+def _own(
+    op: Op,
+    tensors: Mapping[str, Tensor],
+    count: Mapping[str, int],
+    engine: str,
+    model: MemoryModel,
+    finite: bool = False,
+) -> int:
+    """Bytes one operation takes beside its inputs, which may hold NaN unless ``finite``, and its output."""
     out, first = count[op.name], count[op.inputs[0]] if op.inputs else 0
     if op.kind.removeprefix("float.") in GATES:
         layers = model.layers or MODELS["reference"].layers
         return (layers.get(op.kind) or layers["float" if op.is_float else "dynamic"]).bytes(op, first, out)
     usual = model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
-    by_input, by_output = model.kinds.get(_form(op, tensors), usual)
+    form = _form(op, tensors)
+    by_input, by_output = model.kinds.get(finite * "finite " + form, model.kinds.get(form, usual))
     size = by_input * first + by_output * out
     if op.kind in ("conv", "dequantized_conv", "float.conv") and engine == "reference":
         size = max(size, _unfolded(op, first, out))
