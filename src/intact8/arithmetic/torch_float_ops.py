@@ -182,6 +182,12 @@ def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     return getattr(torch, a["fn"])(y, dims, keepdim)  # type: ignore[no-any-return]
 
 
+def _compare(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    """Compare with a number, which torch rounds to float32 beside integers."""
+    numbers = x[0] if x[0].is_floating_point() else x[0].double()
+    return getattr(torch, a["fn"])(numbers, a["value"])  # type: ignore[no-any-return]
+
+
 def _scatter(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     index = x[1].clamp(0, x[0].shape[a["axis"]] - 1)
     if a["reduce"] == "none":
@@ -268,7 +274,7 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "embedding": lambda a, x, p: F.embedding(x[0], p["weight"]),
     **{kind: partial(float_layer, kind) for kind in GATES},
     "masked_fill": lambda a, x, p: x[0].masked_fill(x[1].bool(), a["value"]),
-    "compare": lambda a, x, p: getattr(torch, a["fn"])(x[0], a["value"]),
+    "compare": _compare,
     "cast": lambda a, x, p: x[0].to(getattr(torch, a["dtype"])),
 }
 """Operation → implementation, for every operation of graphs that computes floats."""

@@ -15,7 +15,7 @@ from intact8.errors import EngineError
 from intact8.opset.op import Tensor
 from intact8.program.dimensions import fixed
 from intact8.program.file import digest
-from intact8.program.indices import unproved
+from intact8.program.indices import intervals, unproved
 from intact8.program.inputs import check_layout, images, sole_quantizers
 from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
@@ -125,6 +125,7 @@ def builder(program: Program, tensors: dict[str, Tensor], **how: Any) -> Builder
     from .onnx_builder import Builder
 
     known = {"given": program.inputs, "unproved": unproved(program), "special": nonfinite_tensors(program)}
+    known |= {"intervals": intervals(program)}
     return Builder(tensors, **{"contrib": False, "places": _places(program), **known, **how})
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intact8.arithmetic.dimensions import Dim, summands
 from intact8.errors import EngineError
-from intact8.opset.kind import zero_point
+from intact8.opset.kind import UNKNOWN, Interval, zero_point
 from intact8.opset.op import Op, Tensor
 
 CONTRIB = "com.microsoft"
@@ -60,6 +60,7 @@ class Builder:
         nan_is_least: whether QuantizeLinear turns NaN into the least integer.
         unproved: embeddings whose indices may lie outside of their table → its rows.
         special: tensors that may hold NaN or infinity, see ``intact8.program.nonfinite``.
+        intervals: int64 tensors → the least and largest value they may hold, where it is known.
         shapes: uint8 value that is not a tensor of the program → the op it belongs to, and its shape: where ONNX
             Runtime needs to be told.
         scope: the op that nodes belong to now.
@@ -74,6 +75,7 @@ class Builder:
     nan_is_least: bool = False
     unproved: Mapping[str, int] = field(default_factory=dict)
     special: Collection[str] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
     nodes: list[Any] = field(default_factory=list, init=False)
     initializers: list[Any] = field(default_factory=list, init=False)
     shapes: dict[str, tuple[str, tuple[Dim, ...]]] = field(default_factory=dict, init=False)
@@ -84,6 +86,10 @@ class Builder:
         self._sizes: dict[str | None, str] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._made: dict[Hashable, Any] = {}
+
+    def is_small(self, name: str) -> bool:
+        """Return whether a tensor of integers is known to hold none from 2³¹ on."""
+        return max(map(abs, self.intervals.get(name, UNKNOWN))) < 1 << 31
 
     def begin(self, op: Op) -> None:
         """Let the nodes that follow belong to ``op``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ DOWN: dict[str, Any] = {"detect_positive": 0}
 
 def _as_float(b: Builder, name: str, meta: Tensor) -> str:
     return name if meta.dtype == "float32" else b.cast(name, "float32")
+
+
+MOST_FACTORS = 64
+"""Integers that a product takes one by one."""
 
 
 def _working(inputs: list[Tensor], y: Tensor) -> str:
@@ -193,6 +198,29 @@ def _argmax(b: Builder, guarded: bool, x: str, axis: int, keep: int) -> str:
     return b.node("Where", [found, b.node("ArgMax", [nan], axis=axis, keepdims=keep), y])
 
 
+def _reduce_exactly(b: Builder, op: Op, value: str, meta: Tensor, dims: list[int]) -> str:
+    """Return the reduction of int64 in integers.
+
+    ONNX Runtime (1.31) adds and multiplies them in float64, and its largest of numbers from 2³¹ on may not be that.
+    """
+    fn = op.attrs["fn"]
+    for axis in dims:
+        if fn == "sum":  # the last of the partial sums
+            partial = b.node("CumSum", [value, b.constant(np.int64(axis), "axis")])
+            value = b.node("Gather", [partial, b.ints([-1], "last")], axis=axis)
+        elif fn == "prod":
+            size = meta.shape[axis]
+            if not isinstance(size, int) or size > MOST_FACTORS:
+                what, why = "a product of many int64 has no form", "ONNX Runtime multiplies them in float64"
+                raise EngineError(what, where=op.name, why=why, remedy="use engine='native'")
+            each = [b.node("Gather", [value, b.ints([i], "place")], axis=axis) for i in range(size)]
+            value = reduce(lambda u, v: b.node("Mul", [u, v]), each)
+        else:
+            place = b.node("ArgMax" if fn == "amax" else "ArgMin", [value], axis=axis, keepdims=1)
+            value = b.node("GatherElements", [value, place], axis=axis)
+    return value if op.attrs["keepdim"] else b.node("Squeeze", [value, b.ints(dims, "dims")])
+
+
 def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     t, meta = op.attrs, inputs[0]
     rank, keep = len(meta.shape), int(t["keepdim"])
@@ -205,6 +233,8 @@ def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
         return b.shaped(_argmax(b, x[0] in b.special, flat, 0, 0), y.shape)
     dtype = _working(inputs, y)
     (value,) = _common(b, x, inputs, dtype)
+    if dtype == "int64" and not (b.is_small(x[0]) and b.is_small(op.name)):
+        return _reduce_exactly(b, op, value, meta, dims)
     if t["fn"] == "sum":
         value = b.node("ReduceSum", [value, b.ints(dims, "dims")], keepdims=keep)
     elif t["fn"] == "prod":

@@ -152,7 +152,7 @@ def _reduced(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | 
     if op.attrs["fn"] == "argmax":
         size = inputs[0].shape[op.attrs["dims"][0]] if op.attrs["dims"] else None
         return (0, size - 1) if isinstance(size, int) else None
-    if op.attrs["fn"] in ("amax", "amin"):
+    if op.attrs["fn"] in ("amax", "amin") or (op.attrs["fn"] == "prod" and x[0] == (0, 1)):
         return x[0]
     shape = inputs[0].shape
     sizes = [shape[d] for d in op.attrs["dims"]] if op.attrs["dims"] else list(shape)
