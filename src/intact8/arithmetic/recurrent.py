@@ -171,8 +171,9 @@ class _Cell:
         self.layer, self.d, self.given = layer, d, h0 is not None
         zero = np.zeros((batch, layer.hidden), np.float32)
         units = np.float32(HIDDEN if layer.tanh is not None else 1)
-        self.h = zero if h0 is None else h0 * units
-        self.c = zero if c0 is None else c0 * np.float32(STEPS)
+        with np.errstate(over="ignore"):
+            self.h = zero if h0 is None else h0 * units
+            self.c = zero if c0 is None else c0 * np.float32(STEPS)
         if not (np.isfinite(self.h).all() and np.isfinite(self.c).all()):
             raise ValueError("an initial state is not finite")
 

@@ -31,6 +31,8 @@ def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor
     t, states = op.attrs, state_count(op.kind)
     given = x[1 : 1 + states] if t["states"] else []
     inside = _inside(b, x[0], x[-1]) if t["lengths"] else None
+    wild = [name in b.special for name in x]
+    x = [_finite(b, x[0]) if wild[0] else x[0], *x[1:]]
     batch = b.node("Slice", [b.node("Shape", [x[0]]), b.ints([1], "start"), b.ints([2], "end")])
     shape = b.node("Concat", [batch, b.ints([t["hidden"]], "hidden")], axis=0)
     zero = b.node("Expand", [b.float(0.0, "zero"), shape])
@@ -38,7 +40,8 @@ def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor
     for d in range(1 + t["bidirectional"]):
         p = dynamic_linear(b, _inputs(op, d), x[:1], inputs[:1], y)
         own = [b.node("Gather", [v, b.constant(np.int64(d), "direction")], axis=0) for v in given]
-        first = [_scale_state(b, op, v, unit) for v, unit in zip(own, UNITS, strict=False)] or [zero] * states
+        first = [_scale_state(b, op, v, unit) for v, unit in zip(own, UNITS, strict=False)]
+        first = [_finite(b, v) if bad else v for v, bad in zip(first, wild[1:], strict=False)] or [zero] * states
         *last, seen = _scan(b, op, d, first, [p, *([] if inside is None else [inside])])
         steps.append(seen)
         lasts.append([_scale_state(b, op, v, 1 / unit) for v, unit in zip(last, UNITS, strict=False)])
@@ -95,6 +98,13 @@ def _inputs(op: Op, d: int) -> Op:
 
 def _is_relu(op: Op) -> bool:
     return op.attrs.get("nonlinearity") == "relu"
+
+
+def _finite(b: Builder, value: str) -> str:
+    """Return a value as it is; where it holds NaN or infinity, an index outside its table refuses the call."""
+    lost = b.node("IsNaN", [b.node("ReduceSum", [b.node("Sub", [value, value])], keepdims=0)])
+    nothing = b.node("Gather", [b.constant(np.zeros(1, np.float32), "nothing"), b.cast(lost, "int32")], axis=0)
+    return b.node("Add", [value, nothing])
 
 
 def _scale_state(b: Builder, op: Op, value: str, factor: float) -> str:

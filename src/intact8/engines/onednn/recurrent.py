@@ -50,6 +50,7 @@ def lower_recurrent(ctx: OpContext) -> Step:
         time, batch, _ = x.shape
         h0, c0 = (*rest[:states], None)[:2] if t["states"] else (None, None)
         inside = torch.arange(time).view(-1, 1) < rest[-1].view(1, -1) if t["lengths"] else None
+        h0, c0 = (None if v is None else v * unit for v, unit in ((h0, steps), (c0, STEPS)))
         u, s = in_rows(x.reshape(time * batch, -1))
         given = [s, *(v for v in (h0, c0) if v is not None)]
         if not all(bool(torch.isfinite(v).all()) for v in given):
@@ -61,8 +62,8 @@ def lower_recurrent(ctx: OpContext) -> Step:
             call = Call(
                 kind=kind,
                 input=finish(n.inputs(u), s, n.bias).view(time, batch, GATES[kind] * size),
-                h=zeros if h0 is None else (h0[d] * steps).contiguous(),
-                c=zeros.clone() if c0 is None else (c0[d] * STEPS).contiguous(),
+                h=zeros if h0 is None else h0[d].contiguous(),
+                c=zeros.clone() if c0 is None else c0[d].contiguous(),
                 y=own[states:],
                 inside=inside,
                 bias_hh=n.bias_hh,

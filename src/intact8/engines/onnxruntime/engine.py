@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.engines import cpu
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
+from intact8.opset.recurrent import not_finite
 from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
@@ -117,8 +119,9 @@ class OnnxRuntimeRunner:
             return list(session.run(names, {name: np.asarray(x, order="C") for name, x in given.items()}))
         except _failures() as error:
             culprit = self._culprit(str(error))
-            if BEYOND in str(error):
-                raise outside(culprit, str(error)) from error
+            if BEYOND in str(error):  # by which recurrent layers refuse what is not finite, too
+                layer = any(op.name == culprit and op.kind in GATES for op in self.program.ops)
+                raise (not_finite if layer else outside)(culprit, str(error)) from error
             what, remedy = (
                 "ONNX Runtime cannot run this input",
                 "change the batch size, or compare with engine='reference'",
