@@ -192,8 +192,9 @@ def test_ctrl_c_leaves_the_simulation_as_it_was(before: str, at: int) -> None:
 
 
 def test_few_data_are_warned_about() -> None:
-    with pytest.warns(CalibrationWarning, match="sample"):
+    with pytest.warns(CalibrationWarning, match="sample") as told:
         intact8.quantize(model(), DATA[:4])
+    assert {warning.filename for warning in told} == {__file__}
 
 
 def test_calibrating_what_is_no_simulation() -> None:

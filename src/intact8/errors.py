@@ -6,6 +6,10 @@ printable characters: names in files and words of libraries cannot write into a 
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+
 from intact8.addresses import SITE
 from intact8.text import one_line
 
@@ -115,3 +119,14 @@ class CaptureWarning(UserWarning):
 
 class AccuracyWarning(UserWarning):
     """A program's outputs are far from the float network's or will seem so, or it computes mostly in float."""
+
+
+def warn(warning: Warning) -> None:
+    """Warn at the line outside of this package, and of torch, from which it was called."""
+    frame, level, package = sys._getframe(1), 2, os.path.dirname(__file__) + os.sep
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(package)
+        or frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "contextlib")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)

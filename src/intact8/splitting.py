@@ -20,7 +20,7 @@ from intact8.calibration.dynamic_dimensions import changing
 from intact8.calibration.run import calibrate
 from intact8.capture.pytree import call_of, copied
 from intact8.capture.torch_export import evaluating, require_module
-from intact8.errors import CaptureError, CaptureWarning, IntactError, RecipeError
+from intact8.errors import CaptureError, CaptureWarning, IntactError, RecipeError, warn
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import prepare
 from intact8.simulation.simulation import Simulation
@@ -154,7 +154,7 @@ def _naming(path: str) -> Iterator[None]:
         where = f"{path}: {error.where}" if error.where else path
         raise type(error)(error.what, where=where, why=error.why, remedy=error.remedy) from error
     for warning in given:
-        warnings.warn(f"{path}: {warning.message}", warning.category, stacklevel=4)
+        warn(warning.category(f"{path}: {warning.message}"))
 
 
 def _has_layers(module: nn.Module) -> bool:
@@ -225,7 +225,7 @@ def _warn_of_what_stays(model: nn.Module, parts: Mapping[nn.Module, Module]) -> 
     if staying:
         shown = ", ".join(staying[:SHOWN]) + (" …" if len(staying) > SHOWN else "")
         text = f"{len(staying)} modules with weights stay in float32: {shown}. Remedy: name one in modules to read why"
-        warnings.warn(CaptureWarning(text), stacklevel=3)
+        warn(CaptureWarning(text))
 
 
 __all__ = ["split"]

@@ -176,7 +176,7 @@ def test_two_inputs_by_key() -> None:
 def warned(sim: FakeSimulation, data: Any) -> str:
     with pytest.warns(CalibrationWarning) as caught:
         summary = calibrate(sim, data)  # type: ignore[arg-type]
-    assert len(caught) == 1
+    assert len(caught) == 1 and caught[0].filename == __file__
     assert str(caught[0].message) == "; ".join(summary.warnings)
     return str(caught[0].message)
 

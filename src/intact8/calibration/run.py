@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +13,7 @@ import torch
 from intact8.calibration.distributed import Ranks, ranks_for, synchronize
 from intact8.calibration.observer import NonFiniteError, make_observer
 from intact8.calibration.sketch_observer import SketchObserver
-from intact8.errors import CalibrationError, StateError
+from intact8.errors import CalibrationError, StateError, warn
 
 from .data import Call, batches, device_of, first_batch, length, samples
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
@@ -122,7 +121,7 @@ def calibrate(
     )
     sim.calibration = summary.to_json()
     if summary.warnings and ranks.rank == 0:
-        warnings.warn(CalibrationWarning("; ".join(summary.warnings)), stacklevel=2)
+        warn(CalibrationWarning("; ".join(summary.warnings)))
     return summary
 
 

@@ -22,7 +22,7 @@ from intact8.calibration.data import batches, device_of, merged
 from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.diagnose.fidelity import Measured, measure_outputs, measure_unseen
-from intact8.errors import AccuracyWarning
+from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
 
@@ -90,7 +90,7 @@ def choose_between_layers(
     if best.portable != sim.recipe.portable:
         why = f"{lost} is further from float than plain W8A8 where weights leave room for sums of pairs in int16"
         what = "every engine but the native one needs a CPU with VNNI for this program (portable = False)"
-        warnings.warn(AccuracyWarning(f"{what}: {why}. Remedy: Recipe(portable=True) leaves that room"), stacklevel=3)
+        warn(AccuracyWarning(f"{what}: {why}. Remedy: Recipe(portable=True) leaves that room"))
     return found
 
 

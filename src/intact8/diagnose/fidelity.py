@@ -9,7 +9,6 @@ named.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from torch import Tensor
 from intact8.calibration.data import device_of
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.executors import Executor, FloatExecutor
-from intact8.errors import AccuracyWarning
+from intact8.errors import AccuracyWarning, warn
 from intact8.simulation.quantized_tensor import real
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
@@ -161,11 +160,11 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
     if bad:
         with torch.no_grad():
             found["lost"] = _first_loss(sim, inputs, [row["name"] for row in bad])
-        warnings.warn(AccuracyWarning(_loss_message(sim, bad, found["lost"], trained)), stacklevel=4)
+        warn(AccuracyWarning(_loss_message(sim, bad, found["lost"], trained)))
     found.update(_shares(sim, measured.work))
     if found.get("float_reason"):
         share = f"{found['float_share']:.0%} of the multiplications stay float: {found['float_reason']}"
-        warnings.warn(AccuracyWarning(f"{share}. What to do: lint rule IQ606 (intact8 lint)"), stacklevel=4)
+        warn(AccuracyWarning(f"{share}. What to do: lint rule IQ606 (intact8 lint)"))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from intact8.arithmetic.dimensions import show
 from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import FIXED_BATCH
-from intact8.errors import AccuracyWarning, CaptureWarning, StateError
+from intact8.errors import AccuracyWarning, CaptureWarning, StateError, warn
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
@@ -105,7 +104,7 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
                 for key, name in zip(captured.input_keys, captured.graph.inputs, strict=True)
             )
             text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
-            warnings.warn(CaptureWarning(text), stacklevel=4)
+            warn(CaptureWarning(text))
 
 
 def in_training_mode(model: nn.Module) -> list[str]:
@@ -118,11 +117,10 @@ def warn_of_training_mode(model: nn.Module) -> None:
     """Warn where a float model has a batch norm or dropout in training mode."""
     found = in_training_mode(model)
     if found:
-        warnings.warn(
+        warn(
             AccuracyWarning(
                 f"{found[0] or 'the model'} is in training mode; what is quantized is what the model computes after "
                 "model.eval(). Every call of it as it is computes something else, and moves batch norm's statistics. "
                 "Remedy: call model.eval() first"
-            ),
-            stacklevel=3,
+            )
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from torch import nn
 
-from intact8.errors import RecipeError, StateError
+from intact8.errors import RecipeError, StateError, warn
 from intact8.train.scale_phase import ScaleWarning, check_learning
 from intact8.train.trainable import Trainable
 
@@ -110,7 +109,7 @@ class Schedule:
                 f'"{inner.recipe.scales}" scales do not observe in training once calibrated; '
                 "call schedule.start(sim) before training if they shall"
             )
-            warnings.warn(message, ScaleWarning, stacklevel=2)
+            warn(ScaleWarning(message))
         self._started = True
         if inner.scale_phase.ranks.size > 1:
             synchronize(sim)

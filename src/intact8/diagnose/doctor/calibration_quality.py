@@ -57,6 +57,7 @@ def examine_calibration(
         input_quantiles=_input_quantiles(sim, calibration),
         data_quantiles=_input_quantiles(sim, data),
         input_shift=_input_shift(calibration, data),
+        strange=_strange(calibration, data),
         extreme_sample=sample,
         extreme_ratio=ratio,
         extreme_tensor=tensor,
@@ -129,6 +130,20 @@ def _input_shift(calibration: Samples, data: Samples) -> float:
         sure = apart > SURE * (one.var(0) / len(one) + other.var(0) / len(other)).sqrt()
         shift = max(shift, float(torch.where(sure, apart / deviation, 0.0).max()))
     return shift
+
+
+def _strange(calibration: Samples, data: Samples) -> float:
+    """Return the share of samples whose features lie further from all of the data's than those from each other."""
+    share = 0.0
+    for index in range(len(data.batches[0].inputs)):
+        one, other = _features(calibration, index), _features(data, index)
+        if one is None or other is None or one.shape[1] != other.shape[1] or len(other) < 8:
+            continue
+        deviation = torch.maximum(other.std(0), 1e-3 * other.std().clamp(min=1e-30))
+        near = torch.cdist(one / deviation, other / deviation).amin(1)
+        apart = torch.cdist(other / deviation, other / deviation).fill_diagonal_(math.inf).amin(1)
+        share = max(share, float((near > torch.quantile(apart, 0.95)).double().mean()))
+    return share
 
 
 def _extreme(shown: Statistics) -> tuple[int, float, str]:

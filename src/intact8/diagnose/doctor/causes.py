@@ -30,6 +30,9 @@ SHIFTED = 0.3
 APART = 0.6
 """Difference of the means of a feature, in its standard deviations, from which calibration data are unlike the data."""
 
+STRANGE = 0.5
+"""Share of samples like none of the data from which calibration data are not some of their classes."""
+
 EXTREME = 2.0
 """A sample that reaches so many times as far as the others is extreme; no ordinary image exceeds 1.0."""
 
@@ -184,11 +187,13 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
     if apart:
         return "unlike_data", unlike
+    moved = f"means of the inputs differ by up to {q.input_shift:.2g} standard deviations from those of the data"
+    if q.input_shift > APART and q.strange > STRANGE:
+        return "unlike_data", f"{moved}, and {q.strange:.0%} of them are like none"
     if q.classes is not None and q.data_classes is not None and q.classes <= q.data_classes / 2:
         return "one_class", f"the network sees {q.classes:.1f} classes in it, {q.data_classes:.1f} in the data"
     if q.input_shift > APART:
-        text = f"means of the inputs differ by up to {q.input_shift:.2g} standard deviations from those of the data"
-        return "unlike_data", text
+        return "unlike_data", moved
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"
 
 

@@ -11,7 +11,7 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
 from intact8.diagnose.doctor.findings import HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
-from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, put_right, wrong_network
+from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, put_right, unlike_others, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
     batch_dependence,
@@ -79,7 +79,7 @@ def examine(
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
-    findings = put_right(sim, answers, data, findings)
+    findings = put_right(sim, answers, data, [*findings, *unlike_others(sim)])
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)

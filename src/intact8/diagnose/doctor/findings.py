@@ -87,7 +87,19 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
         findings: all findings.
         order: names of operations in the order in which they run.
     """
-    first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES]
-    rest = [f for f in findings if f not in first]
-    rest.sort(key=lambda f: (SEVERITIES.index(f.severity), -f.noise))
-    return (*causes_first(first, order), *rest)
+    places = {name: i for i, name in enumerate(order)}
+    stale = [f for f in findings if f.cause == "stale_range" and f.severity == "error"]
+    changed = min((places.get(f.place, len(places)) for f in stale), default=len(places))
+    loudest = max((f.noise for f in stale), default=0.0)
+
+    def follows(finding: Finding) -> bool:
+        return finding.cause == "stale_batch_norm" and places.get(finding.place, -1) > changed
+
+    def key(finding: Finding) -> tuple[int, float, bool, int]:
+        noise, place = finding.noise, 0
+        if finding in stale:  # the first of them is where the network was changed
+            noise, place = loudest, places.get(finding.place, len(places))
+        return SEVERITIES.index(finding.severity), -noise, finding.cause == "dead_channels", place
+
+    first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES and not follows(f)]
+    return (*causes_first(first, order), *sorted((f for f in findings if f not in first), key=key))

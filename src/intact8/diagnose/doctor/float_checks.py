@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.consumers import importance
-from intact8.diagnose.doctor.repairs import RECOVERS, prepared, tried_repairs
+from intact8.diagnose.doctor.repairs import LARGE_EPS, RECOVERS, Repaired, followed_by, prepared, tried_repairs
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
@@ -25,6 +25,9 @@ from intact8.simulation.weights.layout import output_first
 
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
+
+SURELY = 100.0
+"""Times the usual size from which a channel has exploded for sure: one of a sound network reached 31."""
 
 FEW = 1000
 """One weight in so many may be exceptional, and one at least."""
@@ -161,6 +164,7 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in given}
     found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
     found |= {name: _exploded_recurrent(sim.graph.nodes[name], sim.tensors) for name in sim.recurrent_points}
+    found |= {node.name: _exploded_row(node, sim.tensors) for node in sim.graph if node.op == "embedding"}
     for name, what, values in _gains(sim):
         found[name] = found.get(name) or _exploded_gain(name, what, values)
     sound = [name for name in sim.weight_points if found.get(name) is None]
@@ -177,8 +181,9 @@ def norms(sim: Simulation) -> list[Node]:
 
 
 def _gains(sim: Simulation) -> list[tuple[str, str, Tensor]]:
-    """Return the operation, the meaning and the values of gains of norms and slopes of PReLUs."""
-    found = [(node.name, "gain", sim.tensors[node.params["weight"]]) for node in norms(sim)]
+    """Return the operation, the meaning and the values of gains and biases of norms and slopes of PReLUs."""
+    roles = [(node, role) for node in norms(sim) for role in ("weight", "bias") if role in node.params]
+    found = [(n.name, "gain" if role == "weight" else "bias", sim.tensors[n.params[role]]) for n, role in roles]
     slopes = [node for node in sim.graph if "act.weight" in node.params]
     return [*found, *((node.name, "slope", sim.tensors[node.params["act.weight"]]) for node in slopes)]
 
@@ -188,6 +193,20 @@ def _exploded_recurrent(node: Node, tensors: Mapping[str, Tensor]) -> Finding | 
     weights = [tensors[name] for role, name in node.params.items() if role.startswith("weight_")]
     found = (_exploded_weights(node.name, weight.detach()) for weight in weights)
     return next((finding for finding in found if finding is not None), None)
+
+
+def _exploded_row(node: Node, tensors: Mapping[str, Tensor]) -> Finding | None:
+    """Return the finding of a few rows of a table that are far longer than all others."""
+    rows = tensors[node.params["weight"]].detach().double().flatten(1).square().mean(1).sqrt()
+    few = max(1, len(rows) // FEW)
+    if len(rows) < 4:
+        return None
+    largest, where = rows.topk(few + 1)
+    ratio = float(largest[0]) / max(float(largest[-1]), 1e-30)
+    if not ratio > EXPLODED:
+        return None
+    message = f"row {int(where[0])} of its table is {ratio:.3g} times as long as all others"
+    return _finding("exploded_weight", node.name, message, row=int(where[0]), ratio=ratio)
 
 
 def _finding(cause: str, place: str, message: str, **evidence: object) -> Finding:
@@ -227,6 +246,35 @@ def _exploded_gain(name: str, what: str, values: Tensor) -> Finding | None:
     channel = int(where[0])
     message = f"the {what} of channel {channel} is {ratio:.3g} times as large as those of nearly all others"
     return _finding("exploded_channel", name, message, channels=[channel], ratio=ratio)
+
+
+def unlike_others(sim: Simulation) -> list[Finding]:
+    """Return findings of settings that no other layer like it has: a large eps, or no activation: warnings.
+
+    Alike are layers with weights of one shape whose names differ in numbers only, and not at the end: blocks repeat,
+    while in a sequence of layers the last one differs.
+    """
+    remedy = "compare its settings with those of training"
+    found = []
+    eps = {node.name: float(node.attrs["eps"]) for node in norms(sim) if "eps" in node.attrs}
+    for name, value in eps.items():
+        if value > LARGE_EPS and min(eps.values()) <= LARGE_EPS:
+            message = f"its eps is {value:.3g}, elsewhere in the network {min(eps.values()):.3g}"
+            found.append(Finding("wrong_setting", name, "warning", message, remedy))
+    alike: dict[tuple[str, torch.Size], list[str]] = defaultdict(list)
+    for name in sim.weight_points:
+        kind = re.sub(r"\d+", "#", name)
+        if "#." in kind and "weight" in sim.graph.nodes[name].params and not kind.endswith("#"):
+            alike[kind, sim.tensors[sim.graph.nodes[name].params["weight"]].shape].append(name)
+    users = sim.graph.users()
+    for names in alike.values():
+        behind = {name: followed_by(sim.graph, name, users) for name in names}
+        usual = next((word for word in behind.values() if word), "")
+        for name in names[:-1]:
+            if usual and not behind[name]:
+                message = f"no activation follows, as {usual} does behind layers like it"
+                found.append(Finding("wrong_setting", name, "warning", message, remedy))
+    return found
 
 
 def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
@@ -274,7 +322,8 @@ def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: S
         f"channel {int(arriving.argmax())} weighs {ratio:.3g} times as much as the median one in what is computed "
         f"from it; {len(large)} of {len(width)} channels do"
     )
-    return _finding("exploded_channel", name, message, channels=[int(c) for c in large], ratio=ratio)
+    found = _finding("exploded_channel", name, message, channels=[int(c) for c in large], ratio=ratio)
+    return found if ratio > SURELY else replace(found, severity="warning")
 
 
 def wrong_network(sim: Simulation, answers: Answers | None, samples: Samples, classes: float | None) -> list[Finding]:
@@ -326,6 +375,14 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), helping[0])
+    errors = {(f.place, f.cause) for f in known if f.severity == "error"}
+    suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
+
+    def suspected(found: Repaired) -> tuple[int, bool]:
+        place = found.repair.node.name
+        return order.index(place), (place, found.repair.cause) not in errors
+
+    best = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
     cause, place = best.repair.cause, best.repair.node.name
     message = (
         f"in float the network is right on {best.accuracy[0]:.1%} of {len(samples)} samples, and on "
@@ -365,6 +422,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     """
     places = {name: i for i, name in enumerate(order)}
     layers = {f.place for f in findings if f.cause in OF_LAYERS}
+    grown = any(f.cause in ("exploded_weight", "exploded_channel") for f in findings)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
     whole = recovers <= MOST and (len(layers) > 2 or recovers > 0)
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
@@ -376,7 +434,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             return 0, kind, 0
         if finding.cause in OF_LAYERS:
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
-            return 1, -1 if told else places.get(finding.place, len(places)), kind
+            inferred = finding.cause == "wrong_scale" and grown  # what the weights themselves show comes first
+            return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind
         return (0 if whole else 2), kind, 0
 
     return sorted(findings, key=key)

@@ -237,7 +237,7 @@ def _configured(node: Node, usual: list[Any], silent: bool) -> Iterator[Repair]:
                 yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
     if not usual:
         return
-    word = ", ".join(str(part["attrs"].get("fn", part["op"])) for part in usual)
+    word = _word(usual)
     if node.op == "table" and node.attrs["chain"] != usual:
         changed = replace(node, attrs={"chain": usual})
         yield Repair("wrong_setting", f"it computes {word}, as elsewhere in the network", changed)
@@ -251,6 +251,16 @@ def _usual_function(graph: Graph) -> list[Any]:
     """Return the activation that the network has most, as the chain of a table; [] where it has none."""
     found = Counter(repr(_function(node)) for node in graph if _function(node))
     return next((_function(n) for n in graph if repr(_function(n)) == found.most_common(1)[0][0]), []) if found else []
+
+
+def followed_by(graph: Graph, name: str, users: Mapping[str, Sequence[str]]) -> str:
+    """Return the name of the activation of an operation, or of one that reads it; "" where there is none."""
+    chains = [_function(graph.nodes[n]) for n in (name, *users[name])]
+    return next((_word(chain) for chain in chains if chain), "")
+
+
+def _word(chain: list[Any]) -> str:
+    return ", ".join(str(part["attrs"].get("fn", part["op"])) for part in chain)
 
 
 def _function(node: Node) -> list[Any]:

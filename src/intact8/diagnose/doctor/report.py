@@ -98,6 +98,8 @@ class CalibrationQuality:
         input_quantiles, data_quantiles: 1 % and 99 % quantile of its inputs, and of the representative data's.
         input_shift: by how many standard deviations of a feature of the inputs (means of parts, spread) the means
             of calibration and representative data differ; 0 where no difference is sure.
+        strange: share of the samples that are further from every representative one, by those features, than nearly
+            all of these are from each other.
         extreme_sample: the sample that reaches furthest beyond the others.
         extreme_ratio: how many times as far it reaches, median over all tensors.
         extreme_tensor: the tensor in which it reaches furthest.
@@ -114,6 +116,7 @@ class CalibrationQuality:
     input_quantiles: tuple[float, float]
     data_quantiles: tuple[float, float]
     input_shift: float
+    strange: float
     extreme_sample: int
     extreme_ratio: float
     extreme_tensor: str

@@ -173,7 +173,7 @@ def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorRepor
     return DoctorReport(
         metric="",
         confidence=Confidence(nan, False, 0),
-        calibration=CalibrationQuality(0, 0, None, None, nothing, nothing, nan, 0, nan, "", (), (), None),
+        calibration=CalibrationQuality(0, 0, None, None, nothing, nothing, nan, nan, 0, nan, "", (), (), None),
         findings=told,
         sites=(),
         trials=(),

@@ -10,7 +10,6 @@ resolved simulation computes the same integers, and new weights move no activati
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.tie_free import best_ratios, largest_denominator, largest_ratio
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
+from intact8.errors import warn
 from intact8.machine import trim_behind
 from intact8.simulation.ops import recurrent
 from intact8.simulation.ops.pools import adaptive_counts, window_counts
@@ -79,7 +79,7 @@ def resolve(q: QuantizedGraph, *, from_observers: bool, freezing: bool = False) 
                 f"frozen scales were solved again in {len(state.repaired)} layers: {layers}. Their weights or biases "
                 "grew beyond what the multipliers were proved for; the integers that ship follow"
             )
-            warnings.warn(ScaleWarning(message), stacklevel=2)
+            warn(ScaleWarning(message))
 
 
 def follow_slopes(q: QuantizedGraph) -> None:
