@@ -1,8 +1,10 @@
-"""Faults on eight further networks, planted before the doctor was asked about any of them, after it had been mended.
+"""Faults on fourteen further networks, planted in three batches before the doctor was asked about any of them.
 
-A convolutional network without norms, inverted residuals with gates, a language model's block, an LSTM that reads
-tokens, a detector with two heads, grouped residual blocks, an MLP on measured features, and super-resolution. Every
-pair of place and cause that leads a person to the fault is a right answer.
+At first it was right in 48 of 55, 23 of 27 and 17 of 18; it was mended after each batch. A convolutional network
+without norms, inverted residuals with gates, a language model's block, an LSTM that reads tokens, a detector with two
+heads, grouped residual blocks, an MLP on measured features, super-resolution, a CRNN, a conformer, shuffled channels, a
+segmenter, dilated convolutions, and two scales side by side. Every pair of place and cause that leads a person to the
+fault is a right answer.
 """
 
 from __future__ import annotations

@@ -148,6 +148,25 @@ def test_weights_of_a_given_simulation_count() -> None:
     assert intact8.doctor(model, x, sim=sim, seconds=0, remedies=False).confidence.passed
 
 
+class Versioned(nn.Linear):
+    """A layer that takes only weights that say of which version they are."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *rest: Any) -> None:
+        if metadata.get("version") != self._version:
+            raise ValueError("version should be set")
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+def test_modules_that_ask_for_the_version_of_their_weights() -> None:
+    torch.manual_seed(0)
+    model, x = Versioned(8, 4).eval(), torch.randn(64, 8)
+    sim = intact8.prepare(model, x).eval()
+    intact8.calibrate(sim, x)
+    assert intact8.doctor(model, x, sim=sim, seconds=0, remedies=False).confidence.passed
+
+
 def test_nothing_to_quantize() -> None:
     class Softmax(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -197,8 +197,9 @@ def _divided(samples: Samples, network: FloatNetwork, seed: int) -> list[Samples
 def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
     """Copy the model, with the simulation's parameters and buffers."""
     model = copy.deepcopy(model)
-    names = set(model.state_dict())
-    model.load_state_dict({k: v for k, v in sim.state_dict().items() if k in names})
+    state = model.state_dict()  # with the versions of its modules, which some of them insist on
+    state.update({name: tensor for name, tensor in sim.state_dict().items() if name in state})
+    model.load_state_dict(state)
     return model
 
 
