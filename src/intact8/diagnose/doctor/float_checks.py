@@ -270,10 +270,10 @@ def unlike_others(sim: Simulation) -> list[Finding]:
     for names in alike.values():
         behind = {name: followed_by(sim.graph, name, users) for name in names}
         usual = next((word for word in behind.values() if word), "")
-        for name in names[:-1]:
-            if usual and not behind[name]:
-                message = f"no activation follows, as {usual} does behind layers like it"
-                found.append(Finding("wrong_setting", name, "warning", message, remedy))
+        without = [name for name in names if not behind[name]]
+        if usual and len(without) == 1 and without != names[-1:]:
+            message = f"no activation follows, as {usual} does behind layers like it"
+            found.append(Finding("wrong_setting", without[0], "warning", message, remedy))
     return found
 
 
