@@ -72,7 +72,7 @@ def _distinct(samples: Samples) -> int:
     for batch in samples:
         for i in range(len(batch)):
             digest = hashlib.sha256()
-            for x in batch.inputs:
+            for x in (x for x in batch.inputs if x.dim() and len(x) == len(batch)):  # edges of a graph, say, are none
                 digest.update(x[i].contiguous().cpu().numpy().tobytes())
             found.add(digest.digest())
     return len(found)
