@@ -57,7 +57,8 @@ def importance(
                 if behind_depthwise and 1 < len(columns) == _depthwise_channels(reader, tensors):
                     later = importance(graph, tensors, layers, reader.name, len(columns), behind_depthwise=True)
                     columns = columns * later / later.mean()
-                if len(columns) % width == 0:  # a flattened (C, H, W) has H·W columns in a row for each channel
+                # A flattened (C, H, W) has H·W columns in a row for each channel; along other axes there is no telling.
+                if len(columns) % width == 0 and offset + channels <= width:
                     total += columns.reshape(width, -1).sum(1)[offset : offset + channels]
             elif reader.op == "cat" and reader.attrs["axis"] == 1:
                 widths = [int(nodes[n].shape[1] or 0) for n in reader.inputs]
