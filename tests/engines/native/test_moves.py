@@ -164,6 +164,16 @@ def test_dimensions_of_one_element_may_lie_anywhere() -> None:
     assert value.is_in((0, 1, 2)) and value.is_in((0, 2, 1)) and not value.is_in((2, 1, 0))
 
 
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "nearest"])
+@pytest.mark.parametrize("sizes", [((9, 1), (1, 40)), ((1, 9), (40, 1)), ((1, 1), (3, 5)), ((5, 4), (1, 1))])
+def test_images_of_one_row_or_column_are_resized(sizes: tuple[tuple[int, int], tuple[int, int]], mode: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, *sizes[0])).astype(np.float32)
+    op = Op("y", "upsample", ("x",), {"size": list(sizes[1]), "mode": mode, "align_corners": False})
+    program = Program({"x": tensor("x", x), "y": Tensor("y", "float32", (1, 2, *sizes[1]))}, (op,), ("x",), ("y",))
+    (wanted,), (found,) = (get_engine(name).prepare(program)({"x": x}) for name in ("reference", "native"))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
 def test_a_constant_number_keeps_its_shape() -> None:
     shapes = {"number": (), "one": (1,), "y": (1,)}
     tensors = {name: Tensor(name, "int64", shape) for name, shape in shapes.items()}

@@ -163,6 +163,7 @@ def upsample(ctx: OpContext) -> Value | None:
         return None
     for axis, size in enumerate(t["size"], start=2):
         operands, code = list[Value](), list[tuple[str, int, int, float, float]]()
+        x = ctx.builder.in_order(x, channels_last(len(x.shape)))  # a chain of one pixel may give another
         rows = taps(x.shape[axis], size, t["mode"] == "bicubic", bool(t["align_corners"]))
         for i, (at, weight) in enumerate(rows):
             place, last = f"{axis} {x.shape[axis]} {size} {i}", len(operands)
