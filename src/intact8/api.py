@@ -84,9 +84,10 @@ def quantize(
     Where an output is further from float's than plain W8A8 (8-bit weights and layer inputs alone) leaves it, by 0.01 of
     cosine or 6 dB, and the recipe leaves that open (``between_layers="auto"``), calibration is repeated with residual
     sums, then with everything between layers in float32, until it is not; the program's recipe says which. Where the
-    samples are few, the outputs compared are those of a quarter of them, with ranges calibrated on the others.
-    Where that is not enough and ``portable="auto"``, weights that take all of 8 bits are tried, and a warning tells of
-    it. Data that can be read only once, an iterator, are not read again.
+    samples are few, the outputs compared are those of a quarter of them, with ranges calibrated on the others; ranges
+    leave room beyond what was seen where that brings outputs nearer (``room`` of the observer ``histogram``). Where
+    that is not enough and ``portable="auto"``, weights that take all of 8 bits are tried, and a warning tells of it.
+    Data that can be read only once, an iterator, are not read again.
 
     Example:
         >>> import torch, intact8

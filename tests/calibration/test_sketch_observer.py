@@ -9,8 +9,8 @@ from intact8.calibration import make_observer
 from intact8.calibration.sketch_observer import SketchObserver
 
 
-def observed(kind: str, *batches: torch.Tensor, weighed: bool = True) -> SketchObserver:
-    observer = make_observer(kind)
+def observed(kind: str, *batches: torch.Tensor, weighed: bool = True, **args: bool) -> SketchObserver:
+    observer = make_observer(kind, **args)
     assert isinstance(observer, SketchObserver)
     for batch in batches:
         observer.samples = len(batch) if weighed else None
@@ -62,3 +62,40 @@ def test_halves_merge_to_the_same_bits_and_are_stored(data: torch.Tensor) -> Non
     for other in (merged, stored):
         assert other.range(0, 255, False) == whole.range(0, 255, False)
         assert (other.count, other.minimum, other.maximum) == (whole.count, whole.minimum, whole.maximum)
+
+
+def test_few_samples_leave_room_for_what_they_do_not_show() -> None:
+    """Ranges from four samples hold more of the others than their own extremes do; those from 64 are as they were."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(2000, 24, generator=generator).cumsum(1)
+    roomy, tight = observed("histogram", x[:4], room=True), observed("histogram", x[:4])
+    assert relative_error(roomy, x) < 0.6 * relative_error(tight, x)
+    for count in (1, 64):
+        roomy, tight = observed("histogram", x[:count], room=True), observed("histogram", x[:count])
+        assert roomy.range(0, 255, False) == tight.range(0, 255, False)
+
+
+def test_room_is_sized_by_the_spread_of_extremes() -> None:
+    """σ·√6/π·ln(64/n) above the largest value, and none where all samples reach the same bound."""
+    tops = torch.tensor([2.0, 3.0, 5.0, 4.0])
+    x = torch.cat([torch.zeros(4, 1), torch.linspace(0, 1, 50) * tops[:, None]], 1)
+    lo, hi = observed("histogram", x, room=True).range(0, 255, False)
+    assert (lo, hi) == (0.0, pytest.approx(5 + float(tops.std()) * 6**0.5 / torch.pi * float(torch.tensor(16.0).log())))
+    assert observed("histogram", x / tops[:, None], room=True).range(0, 255, False) == (0.0, 1.0)
+
+
+def test_room_does_not_depend_on_how_samples_were_batched() -> None:
+    x = torch.randn(6, 30, generator=torch.Generator().manual_seed(2))
+    whole, halves = observed("histogram", x, room=True), observed("histogram", x[4:], room=True)
+    halves.merge(observed("histogram", x[:4], room=True))
+    stored = observed("histogram", room=True)
+    stored.load_state(halves.state())
+    for other in (halves, stored, observed("histogram", *x.split(1), room=True)):
+        assert other.range(0, 255, False) == whole.range(0, 255, False) != observed("histogram", x).range(0, 255, False)
+    many = observed("histogram", x.repeat(11, 1), room=True)
+    stored.load_state(many.state())
+    stored.merge(halves)
+    assert "ends" not in many.state() and "ends" not in stored.state()
+    stored.reset()
+    stored.merge(whole)
+    assert stored.range(0, 255, False) == whole.range(0, 255, False)

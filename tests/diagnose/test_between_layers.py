@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
-from intact8 import Recipe
+from intact8 import Recipe, Scheme
 from intact8.diagnose.between_layers import PARTS, _parts
 from intact8.diagnose.fidelity import measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning
@@ -27,14 +27,18 @@ def samples(count: int, seed: int = 1) -> Tensor:
     return torch.randn(count, 8, generator=torch.Generator().manual_seed(seed))
 
 
-def calibrated(x: Tensor) -> intact8.Simulation:
-    sim = intact8.prepare(network(), x[:1]).eval()
+TIGHT = Recipe(activation=Scheme(observer="minmax"))
+"""Ranges without room for what the samples do not show."""
+
+
+def calibrated(x: Tensor, recipe: Recipe | None = None) -> intact8.Simulation:
+    sim = intact8.prepare(network(), x[:1], recipe).eval()
     intact8.calibrate(sim, x)
     return sim
 
 
-def chosen(x: Tensor) -> str:
-    return Recipe.from_toml(intact8.quantize(network(), x).recipe).between_layers
+def chosen(x: Tensor, recipe: Recipe | None = None) -> Recipe:
+    return Recipe.from_toml(intact8.quantize(network(), x, recipe).recipe)
 
 
 def test_outputs_that_other_samples_clip_are_not_rounded() -> None:
@@ -45,12 +49,19 @@ def test_outputs_that_other_samples_clip_are_not_rounded() -> None:
         measure_unseen(sim, [[samples(64, seed=2)]], [[samples(4)]]).outputs,
     )
     assert seen["sqnr"] > 25 and unseen["sqnr"] < unseen["plain"] - 3
-    assert chosen(samples(4)) in ("float_residual", "float")
+    assert chosen(samples(4), TIGHT).between_layers in ("float_residual", "float")
+
+
+def test_ranges_from_few_samples_get_room_where_that_helps_those_held_out() -> None:
+    recipe = chosen(samples(4))
+    assert recipe.between_layers == "auto" and recipe.activation.observer_args == {"room": True}
+    (unseen,) = measure_unseen(calibrated(samples(4), recipe), [[samples(64, seed=2)]], [[samples(4)]]).outputs
+    assert unseen["sqnr"] > 20
 
 
 def test_many_samples_give_ranges_that_hold() -> None:
     assert not measure_unseen(calibrated(samples(64)), [[samples(64, seed=2)]], [[samples(64)]]).behind
-    assert chosen(samples(64)) == "auto"
+    assert chosen(samples(64)) == Recipe()
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 16])
@@ -86,7 +97,7 @@ def test_the_model_is_captured_once(monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
     monkeypatch.setattr(prepare, "capture", counted)
     with caplog.at_level(logging.INFO):
-        assert chosen(samples(4)) != "auto"
+        assert chosen(samples(4), TIGHT).between_layers != "auto"
     assert len(calls) == 1 and "is further from float than plain W8A8" in caplog.text
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from intact8.calibration.observer import register
+from intact8.calibration.observer import Observer, dense_values, register
 from intact8.calibration.sketch_observer import SketchObserver
 
 from .sketch import Array, Bins
@@ -16,6 +19,9 @@ WORTHWHILE = 0.99
 
 Bounded data (images, the output of a sigmoid) would otherwise lose half a step at its ends to a gain of 0.2 %, and
 with it the exactness of a scale such as 1/255."""
+
+ENOUGH = 64
+"""From so many samples on the extremes that were seen are taken for the range; those of fewer will be exceeded."""
 
 _GRID = 96
 """Candidates per end in the first, joint search."""
@@ -34,6 +40,17 @@ class HistogramObserver(SketchObserver):
     all from prefix sums over the bins. Ends run over the edges of all non-empty bins, and over 16 points per octave
     in between. A good default.
 
+    Where clipping is not worth while, an end is the extreme of n samples, which the next one exceeds with a probability
+    of 1/(n + 1). Where the largest values of single samples have a Gumbel distribution of standard deviation σ, that of
+    ENOUGH samples is larger than that of n by σ·√6/π·ln(ENOUGH/n) on average: ``room`` moves the end there. Bounds that
+    every sample reaches are left as they are, and so is an end within the extremes: what lies beyond it was seen.
+
+    Args:
+        room: leave room for what fewer than ENOUGH samples do not show. Needs samples along dimension 0.
+
+    Attributes:
+        ends: the smallest and the largest value of every sample; None: without room, unknown, or ENOUGH of them.
+
     Example:
         >>> import torch
         >>> observer = HistogramObserver()
@@ -48,9 +65,61 @@ class HistogramObserver(SketchObserver):
     kind = "histogram"
     weighs = True
 
+    def __init__(self, room: bool = False) -> None:
+        super().__init__()
+        self.room = room
+        self.reset()
+
+    def args(self) -> dict[str, Any]:
+        """Return the arguments this observer was made with."""
+        return {"room": True} if self.room else {}
+
+    def observe(self, x: Tensor) -> None:
+        """See :class:`~intact8.calibration.observer.Observer`."""
+        super().observe(x)
+        if self.ends is not None and x.numel():
+            values, samples = dense_values(x), self.samples
+            if samples and values.dim() == 2 and len(values) % samples == 0:
+                low, high = values.view(samples, -1).aminmax(dim=1)
+                self._add([*zip(low.tolist(), high.tolist(), strict=True)])
+            else:
+                self.ends = None
+
+    def _add(self, ends: list[tuple[float, float]] | None) -> None:
+        """Add the extremes of samples; None: they are unknown."""
+        few = self.ends is not None and ends is not None and len(self.ends) + len(ends) < ENOUGH
+        self.ends = sorted([*(self.ends or []), *(ends or [])]) if few else None
+
+    def merge(self, other: Observer) -> None:
+        """See :class:`~intact8.calibration.observer.Observer`."""
+        super().merge(other)
+        assert isinstance(other, HistogramObserver)
+        self._add(other.ends)
+
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """Return the best ends."""
-        return search(bins, lo, hi, qmin, qmax, symmetric)
+        lo, hi = search(bins, lo, hi, qmin, qmax, symmetric)
+        count = len(self.ends or [])
+        if count < 2:
+            return lo, hi
+        deviations = np.sort(np.array(self.ends), axis=0).std(axis=0, ddof=1)
+        below, above = (deviations * (math.sqrt(6) / math.pi * math.log(ENOUGH / count))).tolist()
+        return lo - below * (lo == self.minimum < 0), hi + above * (hi == self.maximum > 0)
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.observer.Observer`."""
+        return super().state() | ({"ends": torch.tensor(self.ends, dtype=torch.float64)} if self.ends else {})
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See :class:`~intact8.calibration.observer.Observer`."""
+        super().load_state({name: value for name, value in state.items() if name != "ends"})
+        fresh = [] if self.room and not self.count else None
+        self.ends = [(lo, hi) for lo, hi in state["ends"].tolist()] if "ends" in state else fresh
+
+    def reset(self) -> None:
+        """Forget everything observed."""
+        super().reset()
+        self.ends: list[tuple[float, float]] | None = [] if self.room else None
 
 
 def search(bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:

@@ -3,7 +3,8 @@
 A choice has to hold for samples that nobody has seen. The range of a tensor in n samples is left by a further sample
 with a probability of at most 2/(n + 1), where they are drawn alike: where n is large, what calibration saw is what will
 come; where it is small, outputs that look good on the samples that gave the ranges can be clipped in any other. Few
-samples are therefore divided, and the outputs of every part are those of ranges calibrated on the others.
+samples are therefore divided, and the outputs of every part are those of ranges calibrated on the others. By these
+it is also chosen whether ranges leave room for what few samples do not show (the observer's ``room``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor
 from intact8.calibration.data import batches, device_of, merged
 from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
-from intact8.diagnose.fidelity import Measured, measure_outputs, measure_unseen
+from intact8.diagnose.fidelity import CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
@@ -60,21 +61,34 @@ def choose_between_layers(
         made = sim if recipe == sim.recipe else calibrated(simulated(recipe), data)
         return made, measure_outputs(made)
 
-    def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
-        """Return for how many parts no output is behind, and the outputs that are in the next.
+    def held_out(recipe: Recipe) -> Iterator[Measured]:
+        """Measure every part with ranges calibrated on the others.
 
         Weights are rounded to the nearest integers: what lies between layers does not depend on reconstruction.
         """
-        partly = simulated(replace(recipe, reconstruction="none", scales="calibrated")) if parts else sim
-        for passed, part in enumerate(parts):
+        partly = simulated(replace(recipe, reconstruction="none", scales="calibrated"))
+        for part in parts:
             seen, unseen = (merged(samples, sim.quantized_graph.batched, len(samples)) for samples in part)
-            rows = measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen).behind
-            if rows:
-                return passed, rows
+            yield measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen)
+
+    def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
+        """Return for how many parts no output is behind, and the outputs that are in the next."""
+        for passed, measured in enumerate(held_out(recipe)):
+            if measured.behind:
+                return passed, measured.behind
         return len(parts), []
 
+    def with_room() -> Recipe:
+        """Return the recipe, with room in its ranges where that brings outputs nearer: it costs nothing at run time."""
+        recipe = sim.recipe
+        if recipe.activation.observer != "histogram":
+            return recipe
+        roomy = replace(recipe, activation=replace(recipe.activation, observer_args={"room": True}))
+        tight = _worst(held_out(recipe))
+        return roomy if min(tight) < SUSPICIOUS and sum(_worst(held_out(roomy))) > sum(tight) else recipe
+
     best, nearest, found, lost = sim.recipe, (-1, 0.0), None, ""
-    for recipe in _less_and_less_rounded(sim):
+    for recipe in _less_and_less_rounded(sim, with_room() if parts else sim.recipe):
         tried = None if parts else whole(recipe)
         passed, rows = first_behind(recipe) if tried is None else (0, tried[1].behind)
         nearness = passed, -max((row["apart"] for row in rows), default=-math.inf)
@@ -84,7 +98,7 @@ def choose_between_layers(
             break
         lost = lost or rows[0]["name"]
     found = found or whole(best)
-    if best != sim.recipe:
+    if lost and best != sim.recipe:
         message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
         log.info(message, lost, best.between_layers)
     if best.portable != sim.recipe.portable:
@@ -94,9 +108,13 @@ def choose_between_layers(
     return found
 
 
-def _less_and_less_rounded(sim: Simulation) -> Iterator[Recipe]:
-    """Yield the recipe of a simulation, and others that round less, the cheapest first."""
-    recipe = sim.recipe
+def _worst(parts: Iterator[Measured]) -> list[float]:
+    """Return the least signal-to-noise ratio (dB) of every part."""
+    return [min((row["sqnr"] for row in part.outputs if row["sqnr"] is not None), default=CLEAN) for part in parts]
+
+
+def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
+    """Yield a recipe of a simulation, and others that round less, the cheapest first."""
     yield recipe
     if sim.weight_points:
         yield from (replace(recipe, between_layers=between) for between in FLOAT_BETWEEN_LAYERS)
