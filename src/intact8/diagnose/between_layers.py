@@ -50,6 +50,7 @@ def choose_between_layers(
         simulated: returns the simulation of another recipe, not yet calibrated.
     """
     parts = _parts(sim, data)
+    measured: dict[str, list[Measured]] = {}
 
     def calibrated(other: Simulation, data: Any) -> Simulation:
         with warnings.catch_warnings():
@@ -62,20 +63,25 @@ def choose_between_layers(
         return made, measure_outputs(made)
 
     def held_out(recipe: Recipe) -> Iterator[Measured]:
-        """Measure every part with ranges calibrated on the others.
+        """Measure every part once with ranges calibrated on the others.
 
         Weights are rounded to the nearest integers: what lies between layers does not depend on reconstruction.
         """
+        done = measured.setdefault(recipe.to_toml(), [])
+        yield from done
+        if len(done) == len(parts):
+            return
         partly = simulated(replace(recipe, reconstruction="none", scales="calibrated"))
-        for part in parts:
+        for part in parts[len(done) :]:
             seen, unseen = (merged(samples, sim.quantized_graph.batched, len(samples)) for samples in part)
-            yield measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen)
+            done.append(measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen))
+            yield done[-1]
 
     def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
         """Return for how many parts no output is behind, and the outputs that are in the next."""
-        for passed, measured in enumerate(held_out(recipe)):
-            if measured.behind:
-                return passed, measured.behind
+        for passed, part in enumerate(held_out(recipe)):
+            if part.behind:
+                return passed, part.behind
         return len(parts), []
 
     def with_room() -> Recipe:
