@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from statistics import mean, stdev
 from typing import Any
 
 from torch import Tensor
@@ -85,13 +86,15 @@ def choose_between_layers(
         return len(parts), []
 
     def with_room() -> Recipe:
-        """Return the recipe, with room in its ranges where that brings outputs nearer: it costs nothing at run time."""
+        """Return the recipe, with room in its ranges where that brings outputs nearer by more than chance does; running
+        it takes no longer."""
         recipe = sim.recipe
         if recipe.activation.observer != "histogram":
             return recipe
         roomy = replace(recipe, activation=replace(recipe.activation, observer_args={"room": True}))
         tight = _worst(held_out(recipe))
-        return roomy if min(tight) < SUSPICIOUS and sum(_worst(held_out(roomy))) > sum(tight) else recipe
+        helps = min(tight) < SUSPICIOUS and _clearly_above(_worst(held_out(roomy)), tight)
+        return roomy if helps else recipe
 
     best, nearest, found, lost = sim.recipe, (-1, 0.0), None, ""
     for recipe in _less_and_less_rounded(sim, with_room() if parts else sim.recipe):
@@ -117,6 +120,12 @@ def choose_between_layers(
 def _worst(parts: Iterator[Measured]) -> list[float]:
     """Return the least signal-to-noise ratio (dB) of every part."""
     return [min((row["sqnr"] for row in part.outputs if row["sqnr"] is not None), default=CLEAN) for part in parts]
+
+
+def _clearly_above(a: list[float], b: list[float]) -> bool:
+    """Return whether the pairs differ in favour of ``a``, on average by twice the standard error of that or more."""
+    gains = [u - v for u, v in zip(a, b, strict=True)]
+    return len(gains) > 1 and mean(gains) > 2 * stdev(gains) / math.sqrt(len(gains))
 
 
 def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
