@@ -64,6 +64,7 @@ class HistogramObserver(SketchObserver):
 
     kind = "histogram"
     weighs = True
+    ends: list[tuple[float, float]] | None
 
     def __init__(self, room: bool = False) -> None:
         super().__init__()
@@ -113,13 +114,13 @@ class HistogramObserver(SketchObserver):
     def load_state(self, state: dict[str, Any]) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         super().load_state({name: value for name, value in state.items() if name != "ends"})
-        fresh = [] if self.room and not self.count else None
+        fresh: list[tuple[float, float]] | None = [] if self.room and not self.count else None
         self.ends = [(lo, hi) for lo, hi in state["ends"].tolist()] if "ends" in state else fresh
 
     def reset(self) -> None:
         """Forget everything observed."""
         super().reset()
-        self.ends: list[tuple[float, float]] | None = [] if self.room else None
+        self.ends = [] if self.room else None
 
 
 def search(bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
