@@ -65,15 +65,25 @@ class Vit(nn.Module):
         return y
 
 
-def trained_on_fashion(name: str, make: Callable[[], nn.Module], lr: float = LR, images: int = 60000) -> Task:
-    """Return a network trained here, the same in every run on one machine: two epochs of so many images."""
+def trained_on_fashion(
+    name: str, make: Callable[[], nn.Module], lr: float = LR, images: int = 60000, kept: Path | None = None
+) -> Task:
+    """Return a network trained here, the same in every run on one machine: two epochs of so many images.
+
+    Its weights are kept in the file ``kept``, and read from there.
+    """
     from common import fashion_mnist
 
     x, y = (t[:images] for t in fashion_mnist("train"))
     torch.manual_seed(SEED)
     net = make()
-    contender = train.Contender(net, [{"params": list(net.parameters())}], lambda i, n: None, net.train, None)
-    train.fit(contender, x, y, EPOCHS * (len(x) // train.BATCH), SEED, lr)
+    if kept is not None and kept.exists():
+        net.load_state_dict(torch.load(kept, weights_only=True))
+    else:
+        contender = train.Contender(net, [{"params": list(net.parameters())}], lambda i, n: None, net.train, None)
+        train.fit(contender, x, y, EPOCHS * (len(x) // train.BATCH), SEED, lr)
+        if kept is not None:
+            torch.save(net.state_dict(), kept)
     held_out, labels = fashion_mnist("test")
     return Task(name, net.eval(), x[:CALIBRATION], held_out, labels)
 

@@ -211,17 +211,22 @@ def run_all(predict: Any, x: Tensor) -> Tensor:
         return torch.cat([torch.as_tensor(predict(part)) for part in x.split(50)])
 
 
-def measured(task: Task, predict: Any) -> str:
-    """Return top-1 where there are labels, else the mean cosine; and the SQNR in dB, ± standard error."""
-    expected, found = (run_all(p, task.held_out).flatten(1) for p in (task.model, predict))
+def decibels(expected: Tensor, found: Tensor) -> tuple[float, float]:
+    """Return the signal-to-noise ratio of outputs, (samples, values), and its standard error (jackknife)."""
     noise, count = ((expected - found) ** 2).mean(1).double(), len(expected)
     ratio = 10 * torch.log10(expected.var() / noise.mean())
     without = 10 * torch.log10(expected.var() * (count - 1) / (noise.sum() - noise))
-    decibels = f"{ratio:.1f} ± {((count - 1) / count * (without - without.mean()).square().sum()).sqrt():.1f} dB"
+    return float(ratio), float(((count - 1) / count * (without - without.mean()).square().sum()).sqrt())
+
+
+def measured(task: Task, predict: Any) -> str:
+    """Return top-1 where there are labels, else the mean cosine; and the SQNR in dB, ± standard error."""
+    expected, found = (run_all(p, task.held_out).flatten(1) for p in (task.model, predict))
+    ratio = "{:.1f} ± {:.1f} dB".format(*decibels(expected, found))
     cosine = nn.functional.cosine_similarity(expected, found).mean()
     if not len(task.labels):
-        return f"{cosine:.4f}, {decibels}"
-    return f"{accuracy(predict, task):.1f} %, {decibels}"
+        return f"{cosine:.4f}, {ratio}"
+    return f"{accuracy(predict, task):.1f} %, {ratio}"
 
 
 def row(task: Task, recipe: str, peers: list[str]) -> str:

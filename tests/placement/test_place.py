@@ -424,6 +424,8 @@ def test_a_glob_of_inputs_passes_over_those_that_are_no_numbers() -> None:
     assert [p.scheme.fixed for p in sim.points.values() if p.scheme.fixed] == [(0.05, 128)]
     with pytest.raises(RecipeError, match="only float32 inputs"):
         intact8.prepare(Masked(), example, intact8.Recipe(inputs={"index": scheme}))
+    rows = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4))
+    assert intact8.quantize(rows, example[1], intact8.Recipe(inputs={"*": scheme})).inputs
 
 
 class Denormalized(nn.Module):

@@ -173,7 +173,10 @@ class NodeSchemes:
 
 
 def _match_inputs(graph: Graph, wanted: Mapping[str, Scheme]) -> dict[str, Scheme]:
-    """Return the scheme of each input node; later entries win. An entry is an input's key or position, or a glob."""
+    """Return the scheme of each input node; later entries win.
+
+    An entry is an input's key or position, or a glob; "*" is all that hold float32, of which there may be none.
+    """
     out: dict[str, Scheme] = {}
     for key, scheme in wanted.items():
         names = [
@@ -182,11 +185,11 @@ def _match_inputs(graph: Graph, wanted: Mapping[str, Scheme]) -> dict[str, Schem
             if key == str(position)
             or any(fnmatch.fnmatchcase(known, key) for known in (name, str(graph.nodes[name].attrs.get("key", name))))
         ]
-        if not names:
+        if not names and key != "*":
             near = nearest(key, graph.inputs)
             remedy = (f"did you mean {near[0]!r}? " if near else "") + "Inputs: " + ", ".join(graph.inputs)
             raise RecipeError("the network has no such input", where=f"Recipe.inputs[{key!r}]", remedy=remedy)
-        if not any(graph.nodes[name].dtype == "float32" for name in names):
+        if key != "*" and not any(graph.nodes[name].dtype == "float32" for name in names):
             what = f"the input holds {graph.nodes[names[0]].dtype}"
             where = f"Recipe.inputs[{key!r}]"
             raise RecipeError(what, where=where, why="only float32 inputs are quantized", remedy="leave the entry out")
