@@ -10,7 +10,7 @@ from tests.fuzz import plans
 pytest.importorskip("intact8.engines.native._library")
 
 
-@pytest.mark.parametrize("count", [4_000, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2_500, pytest.param(20_000, marks=pytest.mark.long)])
 def test_hostile_plans_are_refused_or_sound(tmp_path: Path, count: int) -> None:
     driver = plans.compile_driver(tmp_path, "address")
     if driver is None:
