@@ -313,3 +313,26 @@ def test_a_model_that_writes_into_its_input_leaves_the_data_alone() -> None:
     batches, right = [(data, net(kept.clone()))], lambda y, batch: (y - batch[1]).abs().mean()
     intact8.testing.assert_accuracy_drop(net, program, batches, right, at_most=0.1, higher_is_better=False)
     assert torch.equal(data, kept)
+
+
+class OfDict(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, given: dict[str, Tensor]) -> Tensor:
+        y: Tensor = self.fc(given["x"]) * given["scale"]
+        return y
+
+
+def test_a_dict_that_is_one_argument_and_several_inputs() -> None:
+    given = {"x": torch.randn(32, 4), "scale": torch.rand(32, 2)}
+    with pytest.raises(intact8.CalibrationError, match=r"takes the dict itself, give the batch as \(\{...\},\)"):
+        intact8.quantize(OfDict(), given)
+    program = intact8.quantize(OfDict(), [(given,)], example_inputs=(given,))
+    assert program.run(given).shape == (32, 2) and intact8.verify(program, (given,)).mismatches == 0
+    with pytest.raises(intact8.InputError, match=r"a dict that is one argument is given as \(\{...\},\)"):
+        intact8.verify(program, given)
+    assert intact8.verify(program, (given,), "native").mismatches == 0
+    with pytest.raises(intact8.EngineError, match="several inputs as one tuple"):
+        intact8.verify(program, given["x"], given["scale"].numpy())

@@ -171,7 +171,7 @@ def inputs_of(model: nn.Module, batch: Any) -> Any:
             raise CalibrationError(
                 f"no key of batch 0 is an input of the model: {sorted(map(str, batch))}",
                 why=f"its forward takes {', '.join(names)}",
-                remedy="rename the keys, or pass example_inputs",
+                remedy="rename the keys, or, if it takes the dict itself, give the batch as ({...},)",
             )
         return {k: _moved(v, device) for k, v in chosen.items()}
     if isinstance(batch, (tuple, list)):

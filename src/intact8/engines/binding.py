@@ -123,7 +123,11 @@ def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) ->
     values: dict[str, Any] = dict(zip(program.inputs, args, strict=False))
     for name, value in named.items():
         if name not in program.inputs:
-            raise InputError("the program has no such input", where=name, remedy=f"the inputs are {expected}")
+            within = any(known.endswith(f".{name}") for known in program.inputs)
+            remedy = f"the inputs are {expected}" + (
+                "; a dict that is one argument is given as ({...},)" if within else ""
+            )
+            raise InputError("the program has no such input", where=name, remedy=remedy)
         if name in values:
             raise InputError("given by position and by name", where=name, remedy="give it once")
         values[name] = value

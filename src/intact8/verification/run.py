@@ -33,7 +33,7 @@ class Simulated(Protocol):
 def verify(
     program: Program,
     inputs: Any,
-    engines: Sequence[str] | None = None,
+    engines: str | Sequence[str] | None = None,
     sim: Simulated | None = None,
     *,
     batch_size: int = 16,
@@ -54,7 +54,7 @@ def verify(
         program: checked (converted or loaded).
         inputs: an array or tensor; a tuple of them or a dict by name, for several inputs; or an iterable of batches of
             these (a DataLoader yielding ``(x, y)``: what follows the program's inputs is left out).
-        engines: names; the reference is always run. None: those of native and onednn that can run here.
+        engines: a name or several; the reference is always run. None: those of native and onednn that can run here.
         sim: compared as engine "simulation".
         batch_size: samples run at once, at most.
         progress: called with the number of samples done so far, after every batch.
@@ -73,6 +73,11 @@ def verify(
         if not engines:
             remedy = "pip install 'intact8[torch]', or build the compiled module of the package"
             raise EngineError("no engine can run here to compare with the reference", where="verify", remedy=remedy)
+    engines = [engines] if isinstance(engines, str) else list(engines)
+    for name in engines:
+        if not isinstance(name, str):
+            remedy = "give names of engines, and several inputs as one tuple: (x, y)"
+            raise EngineError(f"the name of an engine is a {type(name).__name__}", where="verify", remedy=remedy)
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]
     reference = get_runner(program, REFERENCE)
