@@ -1,5 +1,7 @@
 """Classes of outputs: dataclasses and named tuples come back as what they were, where this process knows the class.
 
+An OrderedDict and a defaultdict are known everywhere; a defaultdict comes back without its factory, which is code.
+
 A program file holds a class's name and no code, and a name makes nothing be imported or looked up: instances are built
 only of classes that a model captured in this process returned. In any other process the output is a dict of its fields.
 """
@@ -7,7 +9,9 @@ only of classes that a model captured in this process returned. In any other pro
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from intact8.errors import InputError, in_short
@@ -15,10 +19,21 @@ from intact8.errors import InputError, in_short
 _CLASSES: dict[tuple[str, tuple[str, ...]], type] = {}
 """Name and fields → class."""
 
+MAPPINGS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "collections.defaultdict": partial(defaultdict, None),
+}
+"""Names of the standard library's dicts → how they are made."""
+
+
+def class_name(cls: type) -> str:
+    """Return the name that stands for a class in a file."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
 
 def remember(cls: type, fields: tuple[str, ...]) -> str:
     """Note a class of outputs; the name that stands for it."""
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = class_name(cls)
     _CLASSES[name, fields] = cls
     return name
 
@@ -33,7 +48,11 @@ def build(name: str, fields: Mapping[str, Any]) -> Any:
     Example:
         >>> build("somewhere.Output", {"logits": 1})
         {'logits': 1}
+        >>> build("collections.OrderedDict", {"a": 1}).popitem(last=False)
+        ('a', 1)
     """
+    if name in MAPPINGS:
+        return MAPPINGS[name](fields)
     cls = _CLASSES.get((name, tuple(fields)))
     if cls is None:
         return dict(fields)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,3 +192,17 @@ def test_outputs_that_rounding_turns_over_are_no_fault_of_the_graph() -> None:
     expected, turned = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
     assert list(_differences(turned, expected, expected)) == ["output 0 differs by 63% of its norm"]
     assert not list(_differences(turned, expected, turned))
+
+
+@pytest.mark.parametrize("kind", [OrderedDict, partial(defaultdict, list)])
+def test_dicts_of_the_standard_library_come_back_as_such(kind: Any, tmp_path: Path) -> None:
+    def function(net: Net, x: Tensor, y: Tensor) -> Any:
+        found = kind()
+        found["b"], found["a"] = y, [y * 2]
+        return found
+
+    program = intact8.quantize(Net(function).eval(), X)
+    program.save(tmp_path / "p.safetensors")
+    for run in (program.run, intact8.runtime.load(tmp_path / "p.safetensors")):
+        found = run(X)
+        assert type(found) is type(kind()) and list(found) == ["b", "a"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from intact8.errors import CaptureError, InputError
 from intact8.nesting import CACHES, PAIR, is_cache, is_plain, spread
-from intact8.outputs import remember
+from intact8.outputs import MAPPINGS, class_name, remember
 
 
 def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -274,7 +274,9 @@ def describe(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _described(value, tuple(f.name for f in dataclasses.fields(value)))
     if isinstance(value, Mapping):
-        return {"dict": {_text_key(k): describe(v) for k, v in value.items()}}
+        inside = {_text_key(k): describe(v) for k, v in value.items()}
+        name = class_name(type(value))
+        return {"object": name, "fields": inside} if name in MAPPINGS else {"dict": inside}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _described(value, value._fields)
     if type(value).__module__ == "torch.return_types":
