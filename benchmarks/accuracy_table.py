@@ -61,9 +61,10 @@ METHODS = [
     "NNCF",
     "ONNX Runtime",
     "torch.ao FX",
-    "W4A8 gptq",
     "W4A8 qdrop",
-    "W4A4 qdrop",
+    "W4A8 distill",
+    "W4A4 distill",
+    "W3A8 distill",
 ]
 """What is measured unless ``--methods`` says otherwise."""
 
