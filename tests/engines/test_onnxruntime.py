@@ -56,6 +56,28 @@ def test_tables_are_computed_only_where_every_entry_agrees(form: str) -> None:
         np.testing.assert_array_equal(runner({"x": x})[0][0], changed)
 
 
+@pytest.mark.parametrize("form", ["conv", "transposed", "rows", "batch"])
+def test_a_negative_slope_meets_the_least_weight(form: str) -> None:
+    """A weight of −128 has no int8 that is its opposite."""
+    rng, limits = np.random.default_rng(0), {"lo": 51, "hi": 163, "residual_a": 0}
+    kernel = (3, 3) if form in ("conv", "transposed") else ()
+    weight = rng.integers(-128, 128, (4, 4, *kernel), np.int8)
+    weight[:, 1] = -128
+    one = np.ones(4, np.int32)
+    arrays = {"weight": weight, "bias": 300 * one, "a": one, "b": one, "a_neg": one * [-3, -1, 2, -60], "b_neg": one}
+    arrays["a_neg"] = arrays["a_neg"].astype(np.int32)
+    if kernel:
+        windows = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "output_padding": [0, 0], "groups": 1}
+        op = Op("y", "conv", ("x",), {**limits, **windows, "transposed": form == "transposed"}, arrays)
+        shape: tuple[int | None, ...] = (None, 4, 5, 5)
+    else:
+        op, shape = Op("y", "linear", ("x",), limits, arrays), (None, 4) if form == "batch" else (None, 3, 4)
+    tensors = {n: Tensor(n, "uint8", shape, 1.0, z) for n, z in (("x", 128), ("y", 100))}
+    program = Program(tensors, (op,), ("x",), ("y",))
+    x = {"x": rng.integers(0, 256, (8, *shape[1:]), np.uint8)}
+    np.testing.assert_array_equal(ENGINE.prepare(program)(x)[0], ReferenceEngine().prepare(program)(x)[0])
+
+
 @pytest.mark.parametrize("float_between", [False, True])
 def test_two_quantizations_stay_two(float_between: bool) -> None:
     """A table computed as a float function, and nothing between two grids, stand between quantizations alike."""

@@ -6,7 +6,8 @@ an engine multiplies its exact int32 sum by float32(a/b) and by nothing else.
 ================= ==================================================================================================
 plain             QLinearConv; QGemm (contrib) or MatMulInteger → + bias → × M → QuantizeLinear
 leaky, PReLU      the larger of two such results, one per slope (rounding and clamping keep the order, so that the
-                  larger result is the result of the larger product)
+                  larger result is the result of the larger product); from the sums, × M, where a negative slope meets
+                  a weight of −128
 two activations   QLinearMatMul
 fused residual    Conv in float32 where every partial sum is below 2²⁴ (else ConvInteger) → × M → + residual →
                   QuantizeLinear; ONNX has no quantized operator for it
@@ -45,6 +46,8 @@ def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
     if len(x) == 2:
         acc = _float_sums(b, value, inputs[0], weight, op.arrays["bias"], attrs)
         return _with_residual(b, op, acc, x[1], inputs[1], y, [1] * rank)
+    if _turns_least(op):
+        return _multiplied(b, op, _float_sums(b, value, inputs[0], weight, op.arrays["bias"], attrs), y, [1] * rank)
 
     def product(w: Array, bias: Array, scale: Array) -> str:
         args = [*b.operand(value, inputs[0]), *b.weights(w, scale), *b.grid(y), b.constant(bias, "bias")]
@@ -59,15 +62,11 @@ def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     if y.dtype == "float32":
         columns = b.constant(np.ascontiguousarray(weight.T), "weight")
         return _scaled(b, op, b.node("MatMulInteger", [x[0], columns, b.byte(zero_point(inputs[0]))]), [])
-    if not b.contrib or len(x) == 2:
+    if not b.contrib or len(x) == 2 or _turns_least(op):
         acc = _matrix_sums(b, x[0], zero_point(inputs[0]), weight, op.arrays["bias"])
         if len(x) == 2:
             return _with_residual(b, op, acc, x[1], inputs[1], y, [])
-
-        def scaled(scale: Array) -> str:
-            return b.quantized(b.node("Mul", [acc, b.float(scale, "multiplier")]), zero_point(y), 0, 255)
-
-        return b.clamped(op, _larger(b, op, scaled(_ratio(op, "a", "b")), scaled))
+        return _multiplied(b, op, acc, y, [])
     rows = x[0] if flat else b.node("Reshape", [x[0], b.ints([-1, weight.shape[1]], "rows")])
 
     def product(w: Array, bias: Array, scale: Array) -> str:
@@ -87,6 +86,21 @@ def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 def _ratio(op: Op, a: str, b: str) -> Array:
     """Build a/b per channel, rounded once to float32."""
     return np.asarray(op.arrays[a].astype(np.float64) / op.arrays[b].astype(np.float64), np.float32)
+
+
+def _turns_least(op: Op) -> bool:
+    """Return whether a negative slope would turn the sign of a weight of −128, which int8 cannot hold turned."""
+    return "a_neg" in op.arrays and bool((op.arrays["a_neg"] < 0).any() and (op.arrays["weight"] == -128).any())
+
+
+def _multiplied(b: Builder, op: Op, acc: str, y: Tensor, trailing: list[int]) -> str:
+    """Build clamp(R(M·acc) + z_y, lo, hi) of sums in float32, by the multipliers of the negative side where it is."""
+
+    def scaled(scale: Array) -> str:
+        multiplier = b.float(scale.reshape(-1, *trailing), "multiplier")
+        return b.quantized(b.node("Mul", [acc, multiplier]), zero_point(y), 0, 255)
+
+    return b.clamped(op, _larger(b, op, scaled(_ratio(op, "a", "b")), scaled))
 
 
 def _either(b: Builder, op: Op, weight: Array, product: Any) -> str:
