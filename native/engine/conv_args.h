@@ -11,7 +11,7 @@
 
 /* A convolution of images (N, H, W, C) without dilation: y = clamp(R(accumulator * multiplier) + out_zero, low, high). It
    is depthwise, or dense (one group, or narrow ones). Weights, initial accumulators and multipliers are packed by step_conv.c. */
-typedef struct {
+typedef struct conv_args {
     const uint8_t *x;
     uint8_t *y;
     const int8_t *weight;
@@ -38,6 +38,7 @@ typedef struct {
     /* 0, or the first bytes of scratch memory, where sums lie and what finishes them: it is given their channels in order. */
     isize sum_bytes;
     const sum_finish *finish;
+    const struct conv_args *joined; /* dense: NULL, or another convolution whose sums are finished with these */
 } conv_args;
 
 /* Output channels that the dense kernel computes together. */

@@ -298,42 +298,57 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
     return a->out_channels == 16 * blocks ? whole[blocks - 1] : usual[blocks - 1];
 }
 
-/* Computes sums of the windows of a panel, the first of which is `place` of all, and has them finished. */
-static void run_sums(const conv_args *a, panel *p, panel_kernel run, isize blocks, isize place, isize channel, uint8_t *scratch) {
+/* Computes sums of the windows of a panel, the first of which is `place` of all, and has them finished; with those of `other`,
+   which is not NULL where another convolution is joined. */
+static void run_sums(const conv_args *a, panel *p, panel *other, isize blocks, isize place, isize channel, uint8_t *scratch) {
+    const panel_kernel run = choose_kernel(a, blocks), run_other = other ? choose_kernel(a->joined, blocks) : NULL;
     const isize count = p->count;
-    const int32_t *offset = p->offset;
+    const int32_t *offset = p->offset, *other_offset = other ? other->offset : NULL;
     p->sums = (int32_t *)(void *)scratch;
+    if (other) other->sums = (int32_t *)(void *)(scratch + a->sum_bytes - (isize)SUM_BYTES);
     for (isize i = 0; i < count; i += SUM_WINDOWS) {
         p->offset = offset + i, p->count = min_size(count - i, SUM_WINDOWS);
-        const sum_block b = {p->sums, p->count, p->channels, 16 * blocks, place + i, channel};
+        const sum_block b = {p->sums, other ? other->sums : NULL, p->count, p->channels, 16 * blocks, place + i, channel};
         if (p->count > 4 && a->kernel_h * p->bytes >= LONG_WINDOW) a->finish->expect(a->finish->args, &b);
+        if (other) {
+            other->offset = other_offset + i, other->count = p->count;
+            run_other(other);
+        }
         run(p);
         a->finish->run(a->finish->args, &b, scratch + SUM_BYTES);
     }
     p->offset = offset, p->count = count;
+    if (other) other->offset = other_offset, other->count = count;
 }
 
-/* Computes the blocks lo to hi of output channels for all windows of the panel, the first of which is `place` of all. */
-VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize place, isize lo, isize hi, uint8_t *sums) {
-    const isize at = place * a->out_channels;
-    const isize depth = a->kernel_h * (a->group_width ? a->kernel_w * a->group_width : p->bytes);
-    const isize block = dense_block(a);
-    const uint8_t *x = p->x;
+/* Makes the output channels from `channel` on those that the panel computes. Returns how many vectors of 16 they are. */
+static isize take_block(const conv_args *a, panel *p, isize at, isize channel) {
+    const isize depth = a->kernel_h * (a->group_width ? a->kernel_w * a->group_width : p->bytes), block = dense_block(a);
     p->far = depth * block > MAX_NEAR;
-    for (isize offset = lo * block; offset < hi * block; offset += block) {
-        p->y = a->y + at + offset;
-        p->residual = a->residual && (a->residual_joint || adds_residual(a)) ? a->residual + at + offset : NULL;
-        p->channels = min_size(a->out_channels - offset, block);
-        p->weight = a->weight + (a->nibbles ? offset * depth / 2 : offset * depth), p->bias = a->bias + offset;
-        if (a->group_width) p->x = x + offset;
-        const isize blocks = a->nibbles ? 2 * ceil_div(p->channels, 32) : ceil_div(p->channels, 16);
-        for (int q = 0; q < 4; q++) {
-            const isize channel = offset + 16 * (q % blocks);
-            p->multiplier[q] = a->multiplier + channel;
-            p->negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : p->multiplier[q];
-        }
+    p->y = a->y + at + channel;
+    p->residual = a->residual && (a->residual_joint || adds_residual(a)) ? a->residual + at + channel : NULL;
+    p->channels = min_size(a->out_channels - channel, block);
+    p->weight = a->weight + (a->nibbles ? channel * depth / 2 : channel * depth), p->bias = a->bias + channel;
+    const isize blocks = a->nibbles ? 2 * ceil_div(p->channels, 32) : ceil_div(p->channels, 16);
+    for (int q = 0; q < 4; q++) {
+        const isize from = channel + 16 * (q % blocks);
+        p->multiplier[q] = a->multiplier + from;
+        p->negative[q] = a->multiplier_negative ? a->multiplier_negative + from : p->multiplier[q];
+    }
+    return blocks;
+}
+
+/* Computes the blocks lo to hi of output channels for all windows of the panel, the first of which is `place` of all; `other`
+   as of run_sums(). */
+VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, panel *other, isize place, isize lo, isize hi, uint8_t *sums) {
+    const isize at = place * a->out_channels, block = dense_block(a);
+    const uint8_t *x = p->x;
+    for (isize channel = lo * block; channel < hi * block; channel += block) {
+        const isize blocks = take_block(a, p, at, channel);
+        if (other) take_block(a->joined, other, at, channel);
+        if (a->group_width) p->x = x + channel;
         if (a->sum_bytes)
-            run_sums(a, p, choose_kernel(a, blocks), blocks, place, offset, sums);
+            run_sums(a, p, other, blocks, place, channel, sums);
         else
             choose_kernel(a, blocks)(p);
     }
@@ -398,32 +413,45 @@ static dense_layout dense_layout_of(const conv_args *a) {
     return (dense_layout){padded, line, step, bytes, step * a->out_width + OFFSET_PADDING};
 }
 
+/* Scratch memory of a convolution: offsets of windows, and copied rows. */
+static isize layout_bytes(const dense_layout *t) { return t->rows_bytes + t->windows * (isize)sizeof(int32_t); }
+
 isize dense_scratch(const conv_args *a) {
-    const dense_layout t = dense_layout_of(a);
-    return a->sum_bytes + t.rows_bytes + t.windows * (isize)sizeof(int32_t);
+    const dense_layout t = dense_layout_of(a), other = a->joined ? dense_layout_of(a->joined) : (dense_layout){0};
+    return a->sum_bytes + layout_bytes(&t) + round_up(layout_bytes(&other), ALIGNMENT) + ALIGNMENT;
+}
+
+/* Makes a panel of the windows of result rows r to end; `scratch` has layout_bytes(), and zero points where rows are copied. */
+VNNI_TARGET static void take_rows(const conv_args *a, const dense_layout *t, isize r, isize end, uint8_t *scratch, panel *p) {
+    int32_t *offset = (int32_t *)(void *)scratch;
+    uint8_t *rows = scratch + t->windows * (isize)sizeof(int32_t);
+    const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t->line;
+    *p = (panel){.x = t->padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width, .kernel_h = a->kernel_h,
+                 .line = t->line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4, .pixel = a->channels,
+                 .apart = a->stride_w * a->channels, .large = a->large, .stride = a->out_channels, .args = a,
+                 .end = conv_epilogue(a), .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
+    if (a->group_width) order_lanes(a, p);
+    if (t->padded) copy_padded_rows(a, r, end, t->line, rows);
+    fill_offsets(a, r, end, t->line, t->padded, offset);
 }
 
 VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const conv_args *a = (const conv_args *)given;
+    const conv_args *a = (const conv_args *)given, *joined = a->joined;
     const isize all = a->batch * a->out_height, block = dense_block(a), blocks = ceil_div(a->out_channels, block);
     const isize first_block = a->split_channels ? lo : 0, last_block = a->split_channels ? hi : blocks;
     if (a->split_channels) lo = 0, hi = all;
-    const dense_layout t = dense_layout_of(a);
-    int32_t *offset = (int32_t *)(void *)(scratch + a->sum_bytes);
-    uint8_t *rows = (uint8_t *)(offset + t.windows);
-    memset(rows, a->in_zero, (size_t)t.rows_bytes);
+    const dense_layout t = dense_layout_of(a), other = joined ? dense_layout_of(joined) : (dense_layout){.step = t.step};
+    uint8_t *own_scratch = scratch + a->sum_bytes, *other_scratch = own_scratch + round_up(layout_bytes(&t), ALIGNMENT);
+    memset(own_scratch + layout_bytes(&t) - t.rows_bytes, a->in_zero, (size_t)t.rows_bytes);
+    if (joined) memset(other_scratch + layout_bytes(&other) - other.rows_bytes, joined->in_zero, (size_t)other.rows_bytes);
+    const isize step = min_size(t.step, other.step);
     for (isize r = lo, end; r < hi; r = end) {
-        end = min_size(r + t.step, hi);
-        const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
-        panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
-                   .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .pixel = a->channels, .apart = a->stride_w * a->channels, .large = a->large, .stride = a->out_channels, .args = a, .end = conv_epilogue(a),
-                   .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
-        if (a->group_width) order_lanes(a, &p);
-        if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
-        fill_offsets(a, r, end, t.line, t.padded, offset);
+        end = min_size(r + step, hi);
+        panel p, second;
+        take_rows(a, &t, r, end, own_scratch, &p);
+        if (joined) take_rows(joined, &other, r, end, other_scratch, &second);
         const isize place = r * a->out_width, at = place * a->out_channels, from = first_block * block;
-        run_blocks(a, &p, place, first_block, last_block, scratch);
+        run_blocks(a, &p, joined ? &second : NULL, place, first_block, last_block, scratch);
         finish_results(a, adds_residual(a), at + from, p.count, min_size(last_block * block, a->out_channels) - from);
     }
 }

@@ -172,7 +172,7 @@ VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isiz
 
 /* Has the sums of some pixels of a row finished. */
 static void finish_row(const conv_args *a, const row_buffer *r, isize place, isize count, isize channel, isize channels) {
-    const sum_block b = {r->sums, count, channels, a->block_pixels > 1 ? channels : 64, place, channel};
+    const sum_block b = {r->sums, NULL, count, channels, a->block_pixels > 1 ? channels : 64, place, channel};
     a->finish->run(a->finish->args, &b, (uint8_t *)r->sums + SUM_BYTES);
 }
 

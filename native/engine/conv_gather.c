@@ -310,7 +310,7 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         p.residual = a->residual ? a->residual + place : NULL;
         multiply(t, b, &p);
         if (!t->sum_bytes) continue;
-        const sum_block block_of_sums = {p.sums, count, p.channels, TILE_CHANNELS, from, g * t->outputs + first};
+        const sum_block block_of_sums = {p.sums, NULL, count, p.channels, TILE_CHANNELS, from, g * t->outputs + first};
         a->sums->run(a->sums->args, &block_of_sums, b->sums + SUM_BYTES);
     }
 }

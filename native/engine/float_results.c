@@ -6,25 +6,39 @@ isize float_results_scratch(const chain_plan *code) {
     return (1 + (code ? code->operands + code->instructions : 0)) * CHAIN_BLOCK * (isize)sizeof(float);
 }
 
+/* Whether a register is an operand of one float32 for every channel; `of_places`: 1 where it has one for every place as well, -1
+   where it may. */
+static int is_floats(const chain_plan *code, isize j, int of_places) {
+    if (j < 1 || j >= code->operands) return 0;
+    const chain_operand *o = &code->operand[j];
+    return o->type == FLOATS && o->stride[1] == 1 && (of_places < 0 || (o->stride[0] > 0) == of_places);
+}
+
 usual_code usual_code_of(const chain_plan *code) {
-    usual_code u = {.usual = 1, .known = 1};
-    isize result = 0; /* the register */
+    usual_code u = {.usual = 1, .known = 1}, scaled = {0};
+    isize result = 0, product = -1; /* registers: of the result, and of a tensor that is scaled, and shifted */
     for (isize j = 1; code && j < code->operands; j++) u.known &= code->operand[j].type <= GRID;
     for (isize k = 0; code && k < code->instructions; k++) {
         const chain_instruction *t = &code->instruction[k];
         const enum chain_known known = known_instruction(t);
-        const isize other = t->a == result ? t->b : t->a;
-        const int whole = other < code->operands && code->operand[other].type == FLOATS && code->operand[other].stride[1] == 1;
-        if (known == ADDS && (t->a == result || t->b == result) && other > 0 && whole && !k) {
-            u.operand = (int)other;
+        const isize to = code->operands + k, mine = t->b == result || t->b == product ? t->b : t->a, other = t->a + t->b - mine;
+        const int sum = known == ADDS && mine != other && !u.function && !u.scaled;
+        u.known &= known != OTHER;
+        if (known == MULTIPLIES && product < 0 && is_floats(code, t->a, 1) && is_floats(code, t->b, 0)) {
+            scaled.scaled = t->a, scaled.factor = t->b, product = to;
+        } else if (sum && mine == product && !scaled.shift && is_floats(code, other, 0)) {
+            scaled.shift = other, product = to;
+        } else if (sum && mine == result && !u.operand && is_floats(code, other, -1)) {
+            u.operand = other, result = to;
+        } else if (sum && scaled.shift && ((mine == product && other == result) || (mine == result && other == product))) {
+            u.scaled = scaled.scaled, u.factor = scaled.factor, u.shift = scaled.shift, result = to;
         } else if (known >= RELU && t->a == result && !u.function) {
-            u.function = known, u.low = (float)t->p, u.high = (float)t->q;
+            u.function = known, u.low = (float)t->p, u.high = (float)t->q, result = to;
         } else {
             u.usual = 0;
         }
-        u.known &= known != OTHER;
-        result = code->operands + k;
     }
+    u.usual &= !code || !code->instructions || result == code->operands + code->instructions - 1;
     return u;
 }
 
@@ -38,8 +52,17 @@ MULTIVERSION static void scale_sums(const int32_t *restrict sums, const float *r
         for (isize i = 0; i < count; i++) y[i] = (float)sums[i] * scale[i];
 }
 
+/* Returns the products of some rows of sums and their scales, with the biases. */
+static const float *scale_rows(const int32_t *sums, const float *scale, const float *bias, const sum_block *b, isize from,
+                               isize rows, float *to) {
+    for (isize r = 0; r < rows; r++)
+        scale_sums(sums + (from + r) * b->apart, scale + b->channel, bias ? bias + b->channel : NULL, to + r * b->channels, b->channels);
+    return to;
+}
+
 /* Returns an operand's elements for `rows` rows of results from `place` on. */
 static const float *operand_rows(const float_results *t, isize j, const sum_block *b, isize place, isize rows, float *to) {
+    if (j == t->joined) return scale_rows(b->joined, t->joined_scale, t->joined_bias, b, place - b->place, rows, to);
     const chain_operand *o = &t->code->operand[j];
     const isize next = o->stride[1], at = b->channel * next;
     if (next && b->channels == t->channels && o->stride[0] == t->channels)
@@ -54,11 +77,8 @@ static const float *operand_rows(const float_results *t, isize j, const sum_bloc
 
 /* Computes some rows of results, which fit into a block. Returns where they are. */
 static const float *compute_rows(const float_results *t, const sum_block *b, isize from, isize rows, float *scratch) {
-    const float *at[MAX_OPERANDS + MAX_INSTRUCTIONS] = {scratch};
+    const float *at[MAX_OPERANDS + MAX_INSTRUCTIONS] = {scale_rows(b->sums, t->scale, t->bias, b, from, rows, scratch)};
     const isize channels = b->channels, operands = t->code ? t->code->operands : 1;
-    for (isize r = 0; r < rows; r++)
-        scale_sums(b->sums + (from + r) * b->apart, t->scale + b->channel, t->bias ? t->bias + b->channel : NULL,
-                   scratch + r * channels, channels);
     for (isize j = 1; j < operands; j++) at[j] = operand_rows(t, j, b, b->place + from, rows, scratch + j * CHAIN_BLOCK);
     const isize instructions = t->code ? t->code->instructions : 0;
     for (isize k = 0; k < instructions; k++) {
@@ -107,14 +127,27 @@ typedef struct {
     usual_code code;
     quantize_vector grid;
     epilogue bytes;
-    const float *scale, *bias;
+    const float *scale, *bias, *joined_scale, *joined_bias, *factor, *shift;
 } vector_results;
 
-/* The results of 16 sums before the function; `other` is what is added to them. */
-AVX512_INLINE __m512 result_of(const vector_results *t, const int32_t *sums, const float *other, isize c, __mmask16 mask) {
-    __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums + c)), _mm512_maskz_loadu_ps(mask, t->scale + c));
-    if (t->bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, t->bias + c));
-    return other ? _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, other + c)) : v;
+/* What belongs to a row: sums, those that are joined, what is added, and what is added scaled and shifted; NULL for none. */
+typedef struct {
+    const int32_t *sums, *joined;
+    const float *other, *scaled;
+} row_inputs;
+
+/* 16 sums as float32. */
+AVX512_INLINE __m512 scale_sixteen(const int32_t *sums, const float *scale, const float *bias, __mmask16 mask) {
+    const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums)), _mm512_maskz_loadu_ps(mask, scale));
+    return bias ? _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, bias)) : v;
+}
+
+AVX512_INLINE __m512 result_of(const vector_results *t, const int32_t *sums, isize c, __mmask16 mask) {
+    return scale_sixteen(sums + c, t->scale + c, t->bias ? t->bias + c : NULL, mask);
+}
+
+AVX512_INLINE __m512 joined_of(const vector_results *t, const int32_t *sums, isize c, __mmask16 mask) {
+    return scale_sixteen(sums + c, t->joined_scale + c, t->joined_bias ? t->joined_bias + c : NULL, mask);
 }
 
 /* The steps of an activation that nobody needs itself: mostly decided by an approximation. */
@@ -125,12 +158,18 @@ AVX512_INLINE __m512 steps_of_activation(__m512 v, const usual_code *u, const qu
 }
 
 /* A row of up to 64 channels, `count` vectors of them, the last of which has a mask. */
-AVX512_INLINE void finish_row(const vector_results *t, const int32_t *sums, const float *other, isize count, __mmask16 last,
-                              float *y, uint8_t *q) {
+AVX512_INLINE void finish_row(const vector_results *t, const row_inputs *row, isize count, __mmask16 last, float *y, uint8_t *q) {
     __m512 steps[4];
     for (isize k = 0; k < count; k++) {
         const __mmask16 mask = k == count - 1 ? last : 0xffff;
-        __m512 v = result_of(t, sums, other, 16 * k, mask);
+        __m512 v = result_of(t, row->sums, 16 * k, mask);
+        if (row->joined) v = _mm512_add_ps(v, joined_of(t, row->joined, 16 * k, mask));
+        if (row->other) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, row->other + 16 * k));
+        if (row->scaled) {
+            const __m512 x = _mm512_maskz_loadu_ps(mask, row->scaled + 16 * k);
+            const __m512 product = _mm512_mul_ps(x, _mm512_maskz_loadu_ps(mask, t->factor + 16 * k));
+            v = _mm512_add_ps(v, _mm512_add_ps(product, _mm512_maskz_loadu_ps(mask, t->shift + 16 * k)));
+        }
         if (!y && t->code.function >= SILU) {
             steps[k] = _mm512_add_ps(steps_of_activation(v, &t->code, &t->grid), t->bytes.magic);
             continue;
@@ -198,12 +237,14 @@ AVX512_TARGET static void interpret_rows(const float_results *t, const vector_re
         if (!c->operand[j].stride[0]) load_row(&c->operand[j], t->operand[j], 0, b->channel, count, last, registers[j]);
     for (isize r = 0; r < b->rows; r++) {
         const isize place = b->place + r, first = place * t->channels + b->channel;
-        for (isize k = 0; k < count; k++)
-            _mm512_storeu_ps(registers[0] + 16 * k,
-                             result_of(v, b->sums + r * b->apart, NULL, 16 * k, k == count - 1 ? last : 0xffff));
+        for (isize k = 0; k < count; k++) {
+            const __mmask16 some = k == count - 1 ? last : 0xffff;
+            _mm512_storeu_ps(registers[0] + 16 * k, result_of(v, b->sums + r * b->apart, 16 * k, some));
+            if (t->joined) _mm512_storeu_ps(registers[t->joined] + 16 * k, joined_of(v, b->joined + r * b->apart, 16 * k, some));
+        }
         for (isize j = 1; j < c->operands; j++) {
             const chain_operand *o = &c->operand[j];
-            if (!o->stride[0]) continue;
+            if (!o->stride[0] || j == t->joined) continue;
             if (o->type == FLOATS && o->stride[1] && last == 0xffff)
                 at[j] = (const float *)t->operand[j] + place * o->stride[0] + b->channel;
             else
@@ -228,25 +269,34 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
     vector_results v = {.code = code, .scale = t->scale + b->channel, .bias = t->bias ? t->bias + b->channel : NULL};
     v.bytes.magic = _mm512_setzero_ps();
     if (t->q) v.grid = make_quantize_vector(&t->grid), v.bytes = make_epilogue(t->grid.zero, 0, 255);
-    const isize next = code.operand ? t->code->operand[code.operand].stride[0] : 0, at = b->place * t->channels + b->channel;
-    const isize count = ceil_div(b->channels, 16);
+    if (t->joined) v.joined_scale = t->joined_scale + b->channel, v.joined_bias = t->joined_bias ? t->joined_bias + b->channel : NULL;
+    const isize next = t->channels, at = b->place * next + b->channel;
+    const isize other_next = code.operand ? t->code->operand[code.operand].stride[0] : 0, count = ceil_div(b->channels, 16);
     const __mmask16 last = (__mmask16)byte_mask(b->channels - 16 * (count - 1));
-    const float *other = code.operand ? (const float *)t->operand[code.operand] + b->place * next + b->channel : NULL;
-    float *y = t->y ? t->y + at : NULL;
-    uint8_t *q = t->q ? t->q + at : NULL;
-    const int32_t *sums = b->sums;
     if (!code.usual) {
         interpret_rows(t, &v, b, count, last);
         return;
     }
-    for (isize r = 0; r < b->rows; r++, sums += b->apart) {
+    row_inputs row = {.sums = b->sums, .joined = code.operand && code.operand == t->joined ? b->joined : NULL};
+    if (code.operand && !row.joined) row.other = (const float *)t->operand[code.operand] + b->place * other_next + b->channel;
+    if (code.scaled) {
+        row.scaled = (const float *)t->operand[code.scaled] + at;
+        v.factor = (const float *)t->operand[code.factor] + b->channel;
+        v.shift = (const float *)t->operand[code.shift] + b->channel;
+    }
+    float *y = t->y ? t->y + at : NULL;
+    uint8_t *q = t->q ? t->q + at : NULL;
+    for (isize r = 0; r < b->rows; r++) {
         if (count == 4 && last == 0xffff)
-            finish_row(&v, sums, other, 4, 0xffff, y, q);
+            finish_row(&v, &row, 4, 0xffff, y, q);
         else
-            finish_row(&v, sums, other, count, last, y, q);
-        if (other) other += next;
-        if (y) y += t->channels;
-        if (q) q += t->channels;
+            finish_row(&v, &row, count, last, y, q);
+        row.sums += b->apart;
+        if (row.joined) row.joined += b->apart;
+        if (row.other) row.other += other_next;
+        if (row.scaled) row.scaled += next;
+        if (y) y += next;
+        if (q) q += next;
     }
 }
 
@@ -264,7 +314,7 @@ AVX512_TARGET void expect_floats(const void *args, const sum_block *b) {
     for (isize j = 1; t->code && j < t->code->operands; j++) {
         const chain_operand *o = &t->code->operand[j];
         const isize size = o->type == FLOATS ? 4 : 1;
-        if (o->stride[0] == t->channels && o->type <= GRID)
+        if (j != t->joined && o->stride[0] == t->channels && o->type <= GRID)
             fetch_rows((const char *)t->operand[j] + at * size, b->rows, t->channels, b->channels, size);
     }
 }

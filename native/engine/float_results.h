@@ -8,11 +8,12 @@
 #include "quantize.h"
 #include "sums.h"
 
-/* What kernels for single vectors compute behind the bias: mostly a sum with another tensor, then one function. */
+/* What kernels for single vectors compute behind the bias: mostly a sum with another tensor, then with one that a batch norm
+   scales and shifts, then one function. */
 typedef struct {
     int usual; /* whether that is all there is to compute */
     int known; /* whether all instructions are known to them, which takes longer */
-    int operand; /* which one is added; 0 for none */
+    isize operand, scaled, factor, shift; /* operand + scaled factor + shift, of which operands; 0 for none */
     enum chain_known function;
     float low, high; /* of the clamp */
 } usual_code;
@@ -22,6 +23,8 @@ typedef struct {
     const float *scale, *bias; /* bias: NULL for none */
     const chain_plan *code;    /* NULL for none; its first operand is what is computed here */
     usual_code usual;
+    isize joined; /* the operand that becomes of the joined sums, as the result does of its own; 0 for none */
+    const float *joined_scale, *joined_bias;
     const void *operand[MAX_OPERANDS];
     float *y;   /* NULL where nobody needs it, as q */
     uint8_t *q;

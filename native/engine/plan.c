@@ -66,6 +66,14 @@ const void *constant_at(const checker *c, int64_t index) {
     return v ? v->constant : NULL;
 }
 
+const int64_t *step_before(const checker *c, void **prepared) {
+    if (!c->index) return NULL;
+    *prepared = c->p->prepared[c->index - 1];
+    return c->p->step[c->index - 1];
+}
+
+void forget_value(checker *c, int64_t index) { c->p->value[index].first = PTRDIFF_MAX, c->p->value[index].last = -1; }
+
 const int64_t *list_of(const int64_t *step, isize *count) {
     isize fields = 0;
     isize kinds;
@@ -77,7 +85,7 @@ const int64_t *list_of(const int64_t *step, isize *count) {
 static int check_value(checker *c, isize i, uint8_t *taken) {
     const plan *p = c->p;
     value *v = &p->value[i];
-    v->first = PTRDIFF_MAX, v->last = -1;
+    forget_value(c, i);
     if (v->storage < WORKSPACE || v->storage > OUTPUT || v->bytes < 0 || v->bytes > MAX_BYTES || v->index < 0 ||
         v->index >= MAX_VALUES)
         return refuse(c, "value %lld is of no storage or size", (long long)i);

@@ -80,6 +80,8 @@ HIDDEN int check_extent(checker *c, int64_t value, int64_t offset, const int64_t
 /* The same of a result: no two of its elements are the same memory, for threads write them side by side. */
 HIDDEN int check_result(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides, int64_t rank,
                         int64_t size);
+HIDDEN const int64_t *step_before(const checker *c, void **prepared);            /* and what its check prepared; NULL for the first */
+HIDDEN void forget_value(checker *c, int64_t value); /* makes a value one that nobody has written or read yet */
 HIDDEN const void *constant_at(const checker *c, int64_t value);                 /* the bytes of a constant; NULL for others */
 HIDDEN isize value_bytes(const plan *p, int64_t value);
 HIDDEN void *plan_memory(checker *c, isize bytes);                               /* zeroed, freed with the plan; NULL with a reason */

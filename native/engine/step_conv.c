@@ -21,6 +21,8 @@ struct conv_plan {
     conv_args fast; /* without addresses; not of form GATHERED, as all that follows */
     isize window;   /* products of one result */
     const void *packed_weight, *packed_bias, *packed_ratio, *packed_negative;
+    const conv_plan *joined; /* NULL, or another convolution that is computed with this one, and its step */
+    const conv_step *joined_step;
 };
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -191,7 +193,31 @@ static int prepare(checker *c, const conv_step *s, const conv_limits *limits, co
     c->scratch = t->form == DENSE ? dense_scratch(&t->fast) : depthwise_scratch(&t->fast);
     return pack(c, s, limits->bias, t);
 }
+
+int join_convolution(checker *c, conv_plan *t, const conv_step *other, const conv_plan *other_plan) {
+    const conv_args *a = &t->fast, *b = &other_plan->fast;
+    if (t->form != DENSE || other_plan->form != DENSE || a->group_width || b->group_width || a->nibbles != b->nibbles ||
+        a->batch * a->out_height != b->batch * b->out_height || a->out_width != b->out_width || a->out_channels != b->out_channels)
+        return 0;
+    t->joined = other_plan, t->joined_step = other;
+    t->fast.joined = b; /* for its scratch memory; calls have their own */
+    t->fast.sum_bytes += (isize)SUM_BYTES;
+    c->scratch = dense_scratch(a);
+    return 1;
+}
+
+/* Fills in the addresses of a call. */
+static conv_args addressed(const frame *f, const conv_step *s, const conv_plan *t) {
+    conv_args a = t->fast;
+    a.x = at(f, s->x), a.y = at(f, s->y), a.residual = at(f, s->residual), a.table = at(f, s->table);
+    a.multiplier_negative = t->packed_negative, a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
+    return a;
+}
 #else
+int join_convolution(checker *c, conv_plan *t, const conv_step *other, const conv_plan *other_plan) {
+    return (void)c, (void)t, (void)other, (void)other_plan, 0;
+}
+
 static conv_form choose(const conv_step *s, const conv_limits *limits, isize sum_bytes, conv_args *a) {
     return (void)s, (void)limits, (void)sum_bytes, (void)a, GATHERED;
 }
@@ -272,10 +298,9 @@ void run_convolution(frame *f, const conv_step *s, const conv_plan *t, const sum
         return;
     }
 #if HAS_AVX512_KERNELS
-    conv_args a = t->fast;
+    conv_args joined, a = addressed(f, s, t);
+    if (t->joined) joined = addressed(f, t->joined_step, t->joined), a.joined = &joined;
     a.finish = finish;
-    a.x = at(f, s->x), a.y = at(f, s->y), a.residual = at(f, s->residual), a.table = at(f, s->table);
-    a.multiplier_negative = t->packed_negative, a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
     const isize count = a.split_channels ? ceil_div(a.out_channels, 64) : a.batch * a.out_height;
     parallel(f, t->form == DENSE ? dense_kernel : depthwise_kernel, &a, count, work);
 #endif

@@ -57,9 +57,12 @@
 /* The same convolution, whose sums become float32: v = float32(acc)·scale + bias, each operation rounded, and then what the
    code of a chain (see above) of two dimensions, places and channels, computes of v, its first operand, and of the values of
    the list, the others. Written are the result, float32 (`floats`), and the same as a byte clamp(R(result / divisor) + zero,
-   low, high) (`bytes`). */
+   low, high) (`bytes`).
+
+   `joined_x` says that the step before is a convolution of that x whose float32 results this step alone reads, as one value of
+   its list: kernels may compute both here, so that these results never are in memory. */
 #define FIELDS_dequantized_conv(READ, MAYBE, WRITE, NUMBER)                                                           \
-    READ(x) READ(weight) READ(scale) MAYBE(bias) MAYBE(code) WRITE(y) WRITE(q) CONV_GEOMETRY(NUMBER)                  \
+    READ(x) READ(weight) READ(scale) MAYBE(bias) MAYBE(code) MAYBE(joined_x) WRITE(y) WRITE(q) CONV_GEOMETRY(NUMBER)  \
     NUMBER(instructions) NUMBER(floats) NUMBER(bytes) NUMBER(divisor) NUMBER(zero) NUMBER(low) NUMBER(high)
 
 /* uint8 y = table[x]. */

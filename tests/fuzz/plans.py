@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tests.conformance import build, networks, nonlinear
-from tests.engines.native import random_attention
+from tests.engines.native import random_attention, random_float_results
 from tests.fuzz.programs import inputs_of, make
 
 from intact8.engines.native.builder import step_fields
@@ -72,7 +72,7 @@ class Recorder(NativeRunner):
 
 
 def programs(seed: int, count: int) -> Iterator[tuple[Program, dict[str, Any]]]:
-    """Yield programs with inputs: of every kind by chance, of conformance, networks, and attention."""
+    """Yield programs with inputs: of every kind by chance, of conformance, networks, attention, and float32 results."""
     rng = np.random.default_rng(seed)
     kinds = [*build.KINDS] * 3 + [*nonlinear.CASES]
     for index in range(count):
@@ -82,6 +82,8 @@ def programs(seed: int, count: int) -> Iterator[tuple[Program, dict[str, Any]]]:
             yield case.program, case.inputs
         elif index % 16 == 1:
             yield random_attention.draw(rng)
+        elif index % 16 == 9:
+            yield random_float_results.draw(rng)
         elif index % 40 == 0:
             program, x, _ = networks.draw(seed + index)
             yield program, {"x": x}

@@ -52,17 +52,22 @@ class Draft:
 
     def alike(self, shape: Shape) -> str:
         """Add floats that lie in memory as results do: where these are images, others that are computed before."""
-        if self.ops[0].kind != "dequantized_conv":
+        at = next(i for i, op in enumerate(self.ops) if op.name == "y")
+        if self.ops[at].kind != "dequantized_conv":
             return self.input(shape)
-        name, x = f"i{len(self.inputs)}", f"r{len(self.inputs)}"
-        self.tensors[x] = Tensor(x, "uint8", (shape[0], 3, *shape[2:]), 0.05, int(self.rng.integers(0, 256)))
-        self.inputs[x] = self.rng.integers(0, 256, (shape[0], 3, *shape[2:])).astype(np.uint8)
-        ones, rank = [1] * (len(shape) - 2), len(shape) - 2
-        attrs = {"stride": ones, "padding": [0] * rank, "dilation": ones, "output_padding": [0] * rank}
-        weight = self.rng.integers(-127, 128, (shape[1], 3, *ones)).astype(np.int8)
-        arrays = {"weight": weight, "scale": np.full(shape[1], 1e-3, np.float32)}
+        name, x, rank = f"i{len(self.inputs)}", f"r{len(self.inputs)}", len(shape) - 2
+        kernel, stride = int(self.rng.choice([1, 3])), int(self.rng.choice([1, 1, 2]))
+        read = (shape[0], int(self.rng.choice([3, 16, 37])), *(stride * (n - 1) + 1 for n in shape[2:]))
+        self.tensors[x] = Tensor(x, "uint8", read, 0.05, int(self.rng.integers(0, 256)))
+        self.inputs[x] = self.rng.integers(0, 256, read).astype(np.uint8)
+        attrs = {"stride": [stride] * rank, "padding": [kernel // 2] * rank, "dilation": [1] * rank}
+        attrs |= {"output_padding": [0] * rank}
+        weight = self.rng.integers(-127, 128, (shape[1], read[1], *[kernel] * rank)).astype(np.int8)
+        arrays = {"weight": weight, "scale": (self.rng.random(shape[1]) * 1e-3).astype(np.float32)}
+        if self.rng.random() < 0.5:
+            arrays["bias"] = self.rng.standard_normal(shape[1]).astype(np.float32)
         self.tensors[name] = Tensor(name, "float32", shape)
-        self.ops.insert(0, Op(name, "dequantized_conv", (x,), attrs | {"groups": 1, "transposed": False}, arrays))
+        self.ops.insert(at, Op(name, "dequantized_conv", (x,), attrs | {"groups": 1, "transposed": False}, arrays))
         return name
 
     def op(self, kind: str, inputs: tuple[str, ...], shape: Shape, attrs: Any = None, arrays: Any = None) -> str:
@@ -99,7 +104,15 @@ def product(d: Draft) -> tuple[str, Shape]:
     arrays["scale"] = (rng.random(outputs) * rng.choice([1e-3, 1e-4]) + 1e-6).astype(np.float32)
     if rng.random() < 0.7:
         arrays["bias"] = rng.standard_normal(outputs).astype(np.float32)
-    d.tensors["x"], d.inputs["x"] = Tensor("x", "uint8", x.shape, 0.05, c.zero), x
+    d.tensors["x"] = Tensor("x", "uint8", x.shape, 0.05, c.zero)
+    source = "x"
+    if not linear and rng.random() < 0.5:  # what is computed lies in memory as convolutions read it
+        ones = [1] * (x.ndim - 2)
+        pool = {"kernel": ones, "stride": ones, "padding": [0] * len(ones), "dilation": ones, "ceil_mode": False}
+        source = "p"
+        d.tensors[source] = Tensor(source, "uint8", x.shape, 0.05, c.zero)
+        d.ops.append(Op("x", "max_pool", (source,), pool, {}))
+    d.inputs[source] = x
     op = Op("y", "dequantized_linear" if linear else "dequantized_conv", ("x",), attrs, arrays)
     alone = Program({"x": d.tensors["x"], "y": Tensor("y", "float32", x.shape)}, (op,), ("x",), ("y",))
     shape = get_engine("reference").prepare(alone)({"x": x})[0].shape
@@ -143,8 +156,7 @@ def draw(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]:
     if rng.random() < 0.2:
         outputs.append(d.op("float.affine_scalar", (last,), shape, {"mul": 2.0, "add": 1.0}))
     outputs = outputs or [last]
-    inputs = {name: d.inputs[name] for name in d.inputs}
-    return Program(d.tensors, tuple(d.ops), tuple(inputs), tuple(outputs), structure=0), inputs
+    return Program(d.tensors, tuple(d.ops), tuple(d.inputs), tuple(outputs), structure=0), d.inputs
 
 
 def bits(x: Array) -> Array:

@@ -18,6 +18,7 @@ Fields = dict[str, Value | int | None]
 ONLY_FLOATS: Fields = {
     "code": None,
     "floats": 1,
+    "joined_x": None,
     **dict.fromkeys(("instructions", "bytes", "divisor", "zero", "low", "high"), 0),
 }
 """Fields of a convolution with float32 results that nothing follows, see :mod:`.float_epilogues`."""

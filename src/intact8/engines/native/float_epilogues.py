@@ -50,6 +50,7 @@ def fuse_chains(
         readers: value → steps that read it; changed.
         last_writers: value → the last step that writes it.
     """
+    bare: dict[int, tuple[int, int]] = {}  # results that nothing follows in their step → the step, what it reads
     for at, fields in builder.fields(KIND).items():
         values: list[int] = []
         known: Fields = dict(fields)
@@ -57,10 +58,13 @@ def fuse_chains(
         split = chain and _split(builder, chain, at, fields, last_writers)
         if chain is not None and split is not None:
             values, known = encoded(builder, at, split, known, [_result(split, fields["y"])])
+            known["joined_x"] = _joined(builder, bare, chain, at, readers, unused)
             readers[fields["y"]].clear()
             unused.update(i for i in builder.chains if builder.chains[i] is chain)
             known |= _target(builder, chain)
         _quantize(builder, unused, readers, known)
+        if known["code"] in (None, -1) and not known["bytes"]:
+            bare[fields["y"]] = at, fields["x"]
         builder.change(at, KIND, values, known)
 
 
@@ -70,6 +74,31 @@ def _only_reader(builder: PlanBuilder, readers: Mapping[int, set[int]], unused: 
     if len(found) != 1 or builder.storage(value)[0] != WORKSPACE:
         return None
     return builder.chains.get(next(iter(found)))
+
+
+def _joined(
+    builder: PlanBuilder,
+    bare: Mapping[int, tuple[int, int]],
+    chain: Chain,
+    at: int,
+    readers: Mapping[int, set[int]],
+    unused: set[int],
+) -> int | None:
+    """Return what the convolution reads whose results only this chain reads, and which the step before ``at`` computes.
+
+    Args:
+        builder: of the plan.
+        bare: results of convolutions → their step, and what they read.
+        chain: of the step at ``at``.
+        at: number of a step.
+        readers: value → steps that read it.
+        unused: steps that nobody needs any more.
+    """
+    for value in (o.value for o in chain.operands() if o.value in bare):
+        step, x = bare[value]
+        if all(i in unused for i in range(step + 1, at)) and _only_reader(builder, readers, unused, value) is chain:
+            return x
+    return None
 
 
 def _result(chain: Chain, value: int) -> Operand:
