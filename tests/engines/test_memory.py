@@ -40,6 +40,21 @@ def test_prediction_is_within_a_factor_of_two(engine: str) -> None:
     assert not off
 
 
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "bytes_of_a_pixel"),
+    [(16, 16, 1, 8 * 25), (16, 8, 1, 16 * 25 + 32), (6, 16, 1, 6 * 25 + 64), (32, 32, 4, 8 * 25 + 128), (8, 8, 8, 200)],
+)
+def test_windows_are_pointed_to_or_gathered(channels: int, outputs: int, groups: int, bytes_of_a_pixel: int) -> None:
+    """ONNX Runtime has kernels that read windows where they lie, for some numbers of channels only."""
+    windows = {"stride": [1, 1], "padding": [2, 2], "dilation": [1, 1], "output_padding": [0, 0], "transposed": False}
+    attrs, one = {**windows, "groups": groups, "lo": 0, "hi": 255, "residual_a": 0}, np.ones(outputs, np.int32)
+    weight = np.ones((outputs, channels // groups, 5, 5), np.int8)
+    op = Op("y", "conv", ("x",), attrs, {"weight": weight, "bias": one, "a": one, "b": one})
+    tensors = {n: Tensor(n, "uint8", (None, c, 100, 100), 1.0, 0) for n, c in (("x", channels), ("y", outputs))}
+    program = Program(tensors, (op,), ("x",), ("y",))
+    assert running(program, "onnxruntime") == 10_000 * (channels + outputs + channels // 2 + bytes_of_a_pixel)
+
+
 EXACT = """
 from memory_prediction import NAMES, WARM, SMALL, alone, drawn, get_engine, inputs, once, peak
 for kind in list(NAMES)[:WARM]:

@@ -78,6 +78,26 @@ def test_a_negative_slope_meets_the_least_weight(form: str) -> None:
     np.testing.assert_array_equal(ENGINE.prepare(program)(x)[0], ReferenceEngine().prepare(program)(x)[0])
 
 
+@pytest.mark.parametrize(("suffix", "role"), [("", "weight_hh"), (".reverse", "bias_hh")])
+def test_a_gru_whose_closed_gate_would_leak_is_refused(suffix: str, role: str) -> None:
+    """The sigmoid of ONNX Runtime's GRU ends below 0, and a large product of the new gate shows it."""
+    shapes = {"weight_ih": (9, 4), "weight_hh": (9, 3), "bias_ih": (9,), "bias_hh": (9,)}
+    arrays = {name + d: np.full(shape, 0.5, np.float32) for name, shape in shapes.items() for d in ("", ".reverse")}
+    attrs = {"hidden": 3, "bidirectional": True, "states": False, "lengths": False, "result": "steps"}
+    tensors = {n: Tensor(n, "float32", (2, None, size)) for n, size in (("x", 4), ("y", 6))}
+    x = {"x": np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 2, 4)}
+    for value in (1000, 1040):
+        arrays[role + suffix] = np.zeros(shapes[role], np.float32)
+        arrays[role + suffix][8] = value / (3 if role == "weight_hh" else 1)
+        program = Program(tensors, (Op("y", "float.gru", ("x",), attrs, arrays),), ("x",), ("y",))
+        if value == 1000:
+            found, wanted = ENGINE.prepare(program)(x)[0], ReferenceEngine().prepare(program)(x)[0]
+            np.testing.assert_allclose(found, wanted, atol=5e-4)
+        else:
+            with pytest.raises(EngineError, match="does not compute this GRU"):
+                ENGINE.prepare(program)
+
+
 @pytest.mark.parametrize("float_between", [False, True])
 def test_two_quantizations_stay_two(float_between: bool) -> None:
     """A table computed as a float function, and nothing between two grids, stand between quantizations alike."""

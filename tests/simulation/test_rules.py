@@ -32,6 +32,17 @@ def test_the_limit_of_exact_sums_is_where_float32_stops_counting(module: Any) ->
     assert int(np.float32(module.EXACT + 1)) != module.EXACT + 1
 
 
+def test_nan_in_an_input_is_refused_in_evaluation_as_engines_do() -> None:
+    sim, x = intact8.prepare(nn.Sequential(nn.Linear(3, 2)), torch.ones(2, 3)), torch.tensor([[1.0, float("nan"), 0.0]])
+    assert sim.eval()(x).isnan().all()  # before calibration it is the float model
+    intact8.calibrate(sim, torch.eye(3).repeat(12, 1))
+    program = intact8.convert(sim.eval())
+    for run in (sim, lambda v: program.run(v, engine="reference")):
+        with pytest.raises(intact8.errors.InputError, match="the input holds NaN"):
+            run(x)
+    assert not sim.train()(x).isfinite().all()  # so that the loss shows it
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_bias_correction_takes_out_the_mean_error_of_rounded_weights(with_bias: bool) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -15,7 +15,7 @@ from intact8.opset.op import Array, Op, Tensor
 from intact8.outputs import build
 from intact8.program.dimensions import fixed, sizes_of
 from intact8.program.indices import table_rows
-from intact8.program.inputs import check_layout, quantized_inputs, sole_quantizers
+from intact8.program.inputs import check_layout, holds_nan, quantized_inputs, sole_quantizers
 from intact8.program.program import Program
 
 from .shapes import sized
@@ -169,7 +169,7 @@ def _refuse_nan(name: str, array: Array) -> None:
         return
     least = np.minimum.reduce(array, axis=None)  # NaN where there is one
     if least != least:
-        raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
+        raise holds_nan(name)
 
 
 def _numpy(name: str, value: Any) -> Array:

@@ -290,8 +290,8 @@ def _own(
         size = max(size, _unfolded(op, first, out))
     elif op.kind in ("float.conv", "float.avg_pool") and engine == "native":
         size += 4 * _window_elements(op, out)
-    elif op.kind == "conv" and engine == "onnxruntime":  # a pointer to every row of every window
-        size += 8 * math.prod(op.arrays["weight"].shape[2:]) * out // op.arrays["bias"].size
+    elif op.kind == "conv" and engine == "onnxruntime":
+        size += _gathered(op, out)
     return int(size)
 
 
@@ -327,6 +327,20 @@ def _window_elements(op: Op, out: int) -> int:
     if op.attrs["transposed"]:
         return int(out // (weight.shape[1] * groups) * weight.size // weight.shape[1])
     return int(out // weight.shape[0] * weight[0].size * groups)
+
+
+def _gathered(op: Op, out: int) -> int:
+    """Return the bytes in which ONNX Runtime gathers the windows of a convolution of integers.
+
+    A pointer to every row of every window where its kernels read those (16 outputs or more of channels in fours, or one
+    of each); otherwise the windows themselves, one group after another, and their sums in int32.
+    """
+    weight, groups, outputs = op.arrays["weight"], op.attrs["groups"], op.arrays["bias"].size
+    channels = weight.shape[0] // groups if op.attrs["transposed"] else weight.shape[1]
+    rows = math.prod(weight.shape[2:]) * out // outputs
+    fours = groups == 1 and outputs >= 16 and channels % 4 == 0
+    pointed = fours or channels == outputs // groups == 1 or len(op.inputs) == 2
+    return int(8 * rows if pointed else channels * rows + 4 * out)
 
 
 def _unfolded(op: Op, first: int, out: int) -> int:

@@ -58,6 +58,11 @@ def outside(where: str, why: str) -> InputError:
     return InputError("an index outside the table", where=where, why=why, remedy="look at what makes the indices")
 
 
+def holds_nan(where: str) -> InputError:
+    """Return what every engine and the simulation in evaluation raise for NaN in an input that is quantized."""
+    return InputError("the input holds NaN", where=where, why="no integer stands for NaN", remedy="repair the data")
+
+
 def quantized_inputs(program: Program) -> frozenset[str]:
     """Return the float inputs that a ``quantize`` reads as they are, or after operations that only move values."""
     known: frozenset[str] | None = vars(program).get("_quantized_inputs")

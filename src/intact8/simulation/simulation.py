@@ -19,7 +19,7 @@ from intact8.display import Shown
 from intact8.errors import CaptureError, IntactError, InternalError, StateError
 from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
-from intact8.program.inputs import outside
+from intact8.program.inputs import holds_nan, outside
 from intact8.program.names import part_name
 from intact8.recipe.recipe import LEARNED_ROUNDINGS, Recipe
 from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
@@ -310,9 +310,14 @@ class Simulation(Shown, Trainable):
             keep: keep every intermediate value, not only the outputs.
             feed: values of float nodes to use instead of computing them.
             visit: called with every node, its inputs and its output.
+
+        Raises:
+            InputError: in evaluation, an input that is quantized holds NaN; or an index lies outside its table.
         """
         resolved = self.ready()
         values: dict[str, Value] = dict(zip(self.graph.inputs, inputs, strict=True))
+        if not self.training:
+            self._refuse_nan(values)
         device = next((t.device.type for t in inputs), "cpu")
         if device != "cpu":
             read_together(filter(None, (point.learned_value() for point in self.points.values())))
@@ -344,6 +349,14 @@ class Simulation(Shown, Trainable):
         if self.training and self.phase == "observe" and not in_backward():
             follow(self, missing_only=True)
         return values
+
+    def _refuse_nan(self, inputs: Mapping[str, Value]) -> None:
+        """Raise an InputError where an input that is quantized holds NaN, as every engine does."""
+        for node in self.graph:
+            x = inputs.get(node.inputs[0]) if node.op == "quantize" else None
+            point = self.point(node.name)
+            if x is not None and point is not None and point.active and bool(real(x).isnan().any()):
+                raise holds_nan(node.inputs[0])
 
     def compute(self, node: Node, inputs: list[Value], resolved: bool) -> Value:
         """Return the output of a node that is not an input; ``resolved`` says whether to use tie-free multipliers."""

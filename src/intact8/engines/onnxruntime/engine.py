@@ -31,6 +31,8 @@ BEYOND = "out of data bounds"
 SESSIONS = 5
 """Sessions a runner keeps: for float and uint8 inputs of both layouts, and where every tensor was asked for."""
 
+WIDEST_GATE = 1024
+"""Largest product of a GRU's new gate: results are then off by 2.4e-4 at most; states lie within ±1."""
 
 MERGING = ["DoubleQDQPairsRemover"]
 """Optimizers that merge two quantizations, which rounds once where the program rounds twice."""
@@ -62,7 +64,30 @@ class OnnxRuntimeEngine:
             EngineError: a library or a CPU feature is missing, or an op cannot run here; it names the op.
         """
         require(self, program, threads)
+        _refuse_wide_gates(program)
         return OnnxRuntimeRunner(program, threads)
+
+
+def _refuse_wide_gates(program: Program) -> None:
+    """Refuse GRUs of float32 whose reset gate would let through what a closed one has to hold back.
+
+    ONNX Runtime's sigmoid ends at −2⁻²² where it should be 0. With hidden states within ±1, a product of the new gate
+    is at most Σ|w| + |b|, and that many times 2⁻²² is what a result is off by.
+    """
+    for op in program.ops:
+        if op.kind != "float.gru":
+            continue
+        size, roles = int(op.attrs["hidden"]), ("weight_hh", "weight_hh.reverse", "bias_hh", "bias_hh.reverse")
+        found = {role: np.abs(op.arrays[role][2 * size :]).astype(np.float64) for role in roles if role in op.arrays}
+        for suffix in ("", ".reverse")[: 1 + op.attrs["bidirectional"]]:
+            most = float((found["weight_hh" + suffix].sum(1) + found.get("bias_hh" + suffix, 0.0)).max(initial=0.0))
+            if most > WIDEST_GATE:
+                raise EngineError(
+                    "ONNX Runtime does not compute this GRU to float32's precision",
+                    where=op.name,
+                    why=f"a product of its new gate may reach {most:.3g}, and the gate that closes it ends at 2.4e-7",
+                    remedy="run with engine='native', 'onednn' or 'reference'",
+                )
 
 
 class OnnxRuntimeRunner:
