@@ -34,6 +34,12 @@ def test_softmax_is_near_the_exact_one(rows: str, step: float) -> None:
     assert (np.abs(y - 255 * p) <= bound).all()
 
 
+def test_softmax_of_a_sum_of_one_is_the_whole_range() -> None:
+    table = np.zeros(256, np.int32)
+    table[0] = 1  # the smallest sum there is, of a row with one largest entry
+    assert softmax(np.array([[9, 3]], np.uint8), table, 1, 255.0, 0).tolist() == [[255, 0]]
+
+
 @pytest.mark.parametrize("rows", ROWS)
 def test_softmax_rounds_the_exact_quotient(rows: str) -> None:
     x, table, levels = ROWS[rows].astype(np.uint8), softmax_table(0.03), 301.5

@@ -57,6 +57,13 @@ LOOSE: dict[str, Program] = {
     "clamped below": program(CAST, ("float.clamp", {"min": 0, "max": None}), dtype="float32"),
     "clamped to one too many": program(CAST, ("float.clamp", {"min": 0, "max": 8}), dtype="float32"),
     "bytes": program(CAST, dtype="uint8"),
+    "a product": program(
+        CAST,
+        ("float.clamp", {"min": 0, "max": 7}),
+        ("float.reduce", {"fn": "prod", "dims": [1], "keepdim": False}),
+        dtype="float32",
+        shapes=((None, 4), (None, 4), (None,)),
+    ),
     "beyond int64": program(*[("float.affine_scalar", {"mul": 1 << 40, "add": 0})] * 2),
 }
 
