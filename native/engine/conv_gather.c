@@ -1,8 +1,8 @@
 /* Convolutions of every geometry and linear layers: addresses of the bytes under windows, packed weights, and panels of
    windows for the kernels of conv_tiles.h. */
 
+#include "conv_args.h"
 #include "conv_gather.h"
-#include "conv_weights.h"
 #include "nibbles.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #define PANEL_BYTES (48 << 10)  /* of windows */
 #define MAX_PANEL 96            /* windows */
 #define UNPACK_WINDOWS 8        /* windows from which on weights of 4 bits become bytes before all products */
+#define MAX_WAITING 16          /* words of weights that wait for one that may be added to them in 16 bits */
 #define WIDE_PIXEL 64           /* bytes of a pixel from which on pixels are taps of their own */
 #define PACK_VARIANT 4096       /* variants of packed constants from here on are of this file */
 
@@ -20,28 +21,124 @@ static isize variant_of(const gather_plan *t, isize what) {
     return (isize)((uint64_t)PACK_VARIANT + (uint64_t)what + 16 * ((uint64_t)t->taps + ((uint64_t)t->groups << 24)));
 }
 
-/* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction. `block`
-   is memory for a block of weights that become 4 bits. */
-static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *block, int8_t *to) {
-    const isize window = t->taps * bytes, whole = t->depthwise ? 1 : t->tap_bytes;
+/* Sums of pairs of products that a word of four weights of 16 channels can have at most, and at least, in uint8 steps. */
+typedef struct {
+    int16_t most[2 * TILE_CHANNELS], least[2 * TILE_CHANNELS];
+} word_reach;
+
+static word_reach reach_of(const int8_t *word) {
+    word_reach r;
+    for (int i = 0; i < 2 * TILE_CHANNELS; i++) {
+        const int16_t first = word[2 * i], second = word[2 * i + 1];
+        r.most[i] = (int16_t)((first > 0 ? first : 0) + (second > 0 ? second : 0));
+        r.least[i] = (int16_t)(first + second - r.most[i]);
+    }
+    return r;
+}
+
+/* Whether sums of the pairs of two words, or of one, fit into 16 bits: 255 times 128 does, and the negative of it. */
+static int fit_together(const word_reach *a, const word_reach *b) {
+    int16_t beyond = 0;
+    for (int i = 0; i < 2 * TILE_CHANNELS; i++) {
+        const int16_t most = (int16_t)(a->most[i] + (b ? b->most[i] : 0)), least = (int16_t)(a->least[i] + (b ? b->least[i] : 0));
+        beyond = (int16_t)(beyond | (most > 128) | (least < -128));
+    }
+    return !beyond;
+}
+
+/* Finds an order of the `words` of a tap, see tile_kernels: a word is added with the first of the next ones that fits.
+   `reach`: memory for as many. Returns behind the order. */
+static int32_t *order_words(const int8_t *tap, int32_t words, word_reach *reach, int32_t *order) {
+    int32_t *const counts = order, *const end = order + 2 + words, *wide = end, pairs = 0, singles = 0;
+    for (int32_t w = 0; w < words; w++) reach[w] = reach_of(tap + 4 * TILE_CHANNELS * w);
+    order += 2;
+    int32_t waiting[MAX_WAITING], count = 0; /* words that nothing was added to */
+    int32_t *left = wide;
+    for (int32_t w = 0; w < words; w++) {
+        if (!fit_together(reach + w, NULL)) {
+            *--left = w;
+            continue;
+        }
+        int32_t k = 0;
+        while (k < count && !fit_together(reach + waiting[k], reach + w)) k++;
+        if (k < count) {
+            *order++ = waiting[k], *order++ = w, pairs++;
+            for (count--; k < count; k++) waiting[k] = waiting[k + 1];
+        } else if (count < MAX_WAITING) {
+            waiting[count++] = w;
+        } else { /* the first one waits no longer: it comes behind the pairs, for now in the place of the last wide one */
+            *--left = ~waiting[0];
+            for (k = 0; k + 1 < count; k++) waiting[k] = waiting[k + 1];
+            waiting[count - 1] = w;
+        }
+    }
+    for (int32_t k = 0; k < count; k++) *--left = ~waiting[k];
+    /* What is left is in any order; those that were marked come first. */
+    for (int32_t *p = left; p < end; p++)
+        if (*p < 0) {
+            const int32_t w = ~*p;
+            *p = left[singles], left[singles++] = w;
+        }
+    counts[0] = pairs, counts[1] = singles;
+    for (int32_t *p = counts + 2; p < end; p++) *p *= 4;
+    return end;
+}
+
+/* The weights of a block, as they stand in the matrix, as the kernels of this instruction set read them; and their order. */
+static void order_block(const gather_plan *t, const int8_t *from, word_reach *reach, int32_t *order, int8_t *to) {
+    const int32_t words = (int32_t)(t->tap_bytes / 4);
+    for (isize k = 0; k < t->taps; k++, from += TILE_CHANNELS * t->tap_bytes) {
+        int32_t *const end = order_words(from, words, reach, order);
+        for (order += 2; order < end; order++, to += 4 * TILE_CHANNELS)
+            memcpy(to, from + TILE_CHANNELS * *order, 4 * TILE_CHANNELS);
+    }
+}
+
+/* Those of weights of 4 bits, any two words of which fit together, are added as they come. */
+static void order_nibbles(const gather_plan *t, int32_t *order) {
+    const int32_t words = (int32_t)(t->tap_bytes / 4);
+    for (isize k = 0; k < t->taps; k++) {
+        *order++ = words / 2, *order++ = words % 2;
+        for (int32_t w = 0; w < words; w++) *order++ = 4 * w;
+    }
+}
+
+/* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction, and its
+   order where there is one. `block` is memory for a block of weights that are packed further, `reach` for words of a tap. */
+static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *block, word_reach *reach, int8_t *to) {
+    const isize window = t->taps * bytes, whole = t->depthwise ? 1 : t->tap_bytes, wide = t->block;
     const isize together = t->kernels->together ? t->kernels->together : whole;
+    const int ordered = t->kernels->ordered, further = t->nibbles || (ordered && !t->depthwise);
     for (isize g = 0; g < t->groups; g++)
         for (isize b = 0; b < t->blocks; b++, to += t->block_bytes) {
-            if (t->nibbles) memset(block, 0, (size_t)t->unpacked);
-            for (isize o = 0; o < min_size(t->outputs - b * TILE_CHANNELS, TILE_CHANNELS); o++) {
-                const int8_t *from = weight + (g * t->outputs + b * TILE_CHANNELS + o) * window;
-                int8_t *words = t->nibbles ? block : to + TILE_CHANNELS * sizeof(int32_t);
+            int32_t *order = (int32_t *)(void *)(to + wide * (isize)sizeof(int32_t));
+            int8_t *const packed = (int8_t *)order + t->order_bytes, *words = further ? block : packed;
+            if (further) memset(block, 0, (size_t)(t->taps * t->tap_bytes * wide));
+            for (isize o = 0; o < min_size(t->outputs - b * wide, wide); o++) {
+                const int8_t *from = weight + (g * t->outputs + b * wide + o) * window;
+                const isize lane = wide == TILE_CHANNELS ? o : block_lane(o);
                 int64_t sum = 0;
                 for (isize k = 0; k < t->taps; k++)
                     for (isize i = 0; i < bytes; i++, from++) {
                         const isize at = k * round_up(bytes, 4) + i, part = at / together * together;
-                        words[part * TILE_CHANNELS + o * together + at % together] = *from;
+                        words[part * wide + lane * together + at % together] = *from;
                         sum += *from;
                     }
                 const uint32_t correction = (uint32_t)(sum * t->kernels->x_offset);
                 memcpy(to + 4 * o, &correction, 4);
             }
-            if (t->nibbles) pack_nibbles(block, t->unpacked, 32, to + TILE_CHANNELS * sizeof(int32_t));
+            if (t->nibbles)
+                pack_nibbles(block, t->unpacked, 32, packed);
+            else if (further)
+                order_block(t, block, reach, order, packed);
+            if (ordered && t->nibbles) order_nibbles(t, order);
+            if (ordered && t->depthwise) {
+                *order = 1;
+                for (isize at = 0; at < t->tap_bytes * wide; at += 4 * TILE_CHANNELS) {
+                    const word_reach of_word = reach_of(packed + at);
+                    *order &= fit_together(&of_word, NULL);
+                }
+            }
         }
 }
 
@@ -49,7 +146,7 @@ static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight
 static const void *pack_numbers(checker *c, const gather_plan *t, const void *numbers) {
     const char *from = (const char *)numbers;
     int fresh;
-    const isize outputs = t->blocks * TILE_CHANNELS;
+    const isize outputs = t->blocks * t->block;
     char *to = (char *)shared_memory(c, from, variant_of(t, 0), checked_product(t->groups, 4 * outputs), &fresh);
     for (isize g = 0; to && fresh && g < t->groups; g++)
         memcpy(to + 4 * g * outputs, from + 4 * g * t->outputs, (size_t)(4 * t->outputs));
@@ -57,37 +154,13 @@ static const void *pack_numbers(checker *c, const gather_plan *t, const void *nu
 }
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-/* Whether vpmaddubsw cannot saturate: sums of two products of neighbouring weights and any uint8 fit into 16 bits. */
-static int pairs_fit(const int8_t *weight, isize rows, isize bytes) {
-    for (isize r = 0; r < rows; r++, weight += bytes)
-        for (isize b = 0; b < bytes; b += 2) {
-            const int first = weight[b], second = b + 1 < bytes ? weight[b + 1] : 0;
-            const int above = (first > 0 ? first : 0) + (second > 0 ? second : 0);
-            const int below = (first < 0 ? first : 0) + (second < 0 ? second : 0);
-            if (above > 128 || below < -128) return 0;
-        }
-    return 1;
-}
-
-/* Returns the kernels for weights whose taps have `bytes` bytes; NULL with a reason where there is no memory. Whether pairs
-   of weights fit is found once for all plans of the model; those of 4 bits do. */
-static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const conv_step *s, isize bytes) {
+static const tile_kernels *choose_kernels(void) {
     const enum isa isa = current_isa();
-    if (isa != AVX2) return isa == AVX512_VNNI ? &avx512_tiles : isa == AVX_VNNI ? avx_vnni_tiles() : &plain_tiles;
-    if (s->bits == 4) return &avx2_tiles;
-    int fresh;
-    char *fit = (char *)shared_memory(c, constant_at(c, s->weight), variant_of(t, 1), 1, &fresh);
-    if (fit && fresh) {
-        const int8_t *weight = conv_weights(c, s);
-        if (!weight) return discard_memory(c, fit), NULL;
-        *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
-        free_conv_weights(c, s, weight);
-    }
-    return !fit ? NULL : *fit ? &avx2_tiles : &avx2_wide_tiles;
+    if (isa == AVX_VNNI) return avx_vnni_tiles();
+    return isa == AVX512_VNNI ? &avx512_tiles : isa == AVX2 ? &avx2_tiles : &plain_tiles;
 }
 #else
-static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const conv_step *s, isize bytes) {
-    (void)c, (void)t, (void)s, (void)bytes;
+static const tile_kernels *choose_kernels(void) {
 #if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
     const enum isa isa = current_isa();
     if (isa == NEON) return &neon_tiles;
@@ -100,20 +173,21 @@ static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, cons
 
 static int pack_fresh(checker *c, const conv_step *s, const gather_plan *t, isize bytes, int8_t *to) {
     const int8_t *weight = conv_weights(c, s);
-    int8_t *block = (int8_t *)malloc((size_t)t->unpacked + 1);
-    if (weight && block) pack_weights(t, bytes, weight, block, to);
-    const int packed = weight && block;
+    int8_t *block = (int8_t *)malloc((size_t)(t->taps * t->tap_bytes * t->block));
+    word_reach *reach = (word_reach *)malloc((size_t)(t->order_bytes ? t->tap_bytes / 4 : 1) * sizeof *reach);
+    const int packed = weight && block && reach;
+    if (packed) pack_weights(t, bytes, weight, block, reach, to);
     free(block);
+    free(reach);
     free_conv_weights(c, s, weight);
     if (!packed) discard_memory(c, to);
     return packed || refuse(c, "there is no memory to pack weights");
 }
 
 static int pack(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t, isize bytes) {
-    if (!(t->kernels = choose_kernels(c, t, s, bytes))) return 0;
     int fresh;
     const isize blocks = checked_product(t->groups, t->blocks);
-    const isize form = 2 + t->kernels->together + (t->kernels->x_offset > 0) + 8 * t->nibbles;
+    const isize form = 1 + t->kernels->together + (t->kernels->x_offset > 0) + 8 * t->nibbles;
     int8_t *to = (int8_t *)shared_memory(c, constant_at(c, s->weight), variant_of(t, form),
                                          checked_product(blocks, t->block_bytes), &fresh);
     if (!to || (fresh && !pack_fresh(c, s, t, bytes, to))) return 0;
@@ -129,14 +203,27 @@ static isize scratch_of(const gather_plan *t) {
     return checked_sum(checked_product(t->panel, of_window), checked_sum(t->blank + ALIGNMENT, t->unpacked + t->sum_bytes));
 }
 
-int check_gathered(checker *c, const conv_step *s, const int32_t *bias, isize sum_bytes, gather_plan *t) {
+/* What becomes of sums, see tile_form. */
+static tile_form form_of_results(const conv_step *s, const conv_limits *limits, isize sum_bytes) {
+    if (sum_bytes) return TILE_SUMS;
+    if (limits->reach > LARGE_RESULT || s->ratio_negative >= 0) return TILE_GENERAL;
+    if (s->residual < 0) return TILE_USUAL;
+    const float own = bits_float(s->own_ratio), other = bits_float(s->residual_ratio);
+    const float largest = 255 * ((own < 0 ? -own : own) + (other < 0 ? -other : other));
+    return !s->residual_joint && largest < LARGE_RESULT ? TILE_ADDED : TILE_GENERAL;
+}
+
+int check_gathered(checker *c, const conv_step *s, const conv_limits *limits, isize sum_bytes, gather_plan *t) {
     const isize channels = (isize)s->channels, width = channels / (isize)s->groups;
     const isize pixels = (isize)(s->kernel_d * s->kernel_h * s->kernel_w), rows = (isize)(s->kernel_d * s->kernel_h);
     if (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)) return refuse(c, "ratios that are not constants");
     t->depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
     t->sum_bytes = sum_bytes;
+    t->results = form_of_results(s, limits, sum_bytes);
+    t->kernels = choose_kernels();
+    t->block = t->depthwise ? t->kernels->block : TILE_CHANNELS;
     t->groups = t->depthwise ? 1 : (isize)s->groups;
-    t->outputs = (isize)s->out_channels / t->groups, t->blocks = ceil_div(t->outputs, TILE_CHANNELS);
+    t->outputs = (isize)s->out_channels / t->groups, t->blocks = ceil_div(t->outputs, t->block);
     isize bytes = width; /* of a tap, as the weights have them */
     t->form = PIXELS, t->taps = t->pointers = pixels;
     if (t->depthwise) {
@@ -151,17 +238,21 @@ int check_gathered(checker *c, const conv_step *s, const int32_t *bias, isize su
     }
     t->tap_bytes = round_up(bytes, 4);
     t->nibbles = s->bits == 4 && !t->depthwise;
-    const isize weights = checked_product(t->taps * t->tap_bytes, TILE_CHANNELS);
+    const isize weights = checked_product(t->taps * t->tap_bytes, t->block), word = (isize)sizeof(int32_t);
     if (t->nibbles) t->unpacked = weights;
-    t->block_bytes = checked_sum(t->nibbles ? weights / 2 : weights, TILE_CHANNELS * (isize)sizeof(int32_t));
-    t->blank = max_size(t->tap_bytes, channels) + TILE_CHANNELS;
+    if (t->kernels->ordered && t->tap_bytes > INT32_MAX) return refuse(c, "windows of too many bytes");
+    if (t->kernels->ordered)
+        t->order_bytes = round_up(t->depthwise ? word : checked_product(t->taps, (2 + t->tap_bytes / 4) * word), ALIGNMENT);
+    t->block_bytes = checked_sum(t->nibbles ? weights / 2 : weights, t->block * word + t->order_bytes);
+    t->blank = max_size(t->tap_bytes, channels) + t->block;
     const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
     const isize fitting = PANEL_BYTES / (t->taps * t->tap_bytes) / PANEL_WINDOWS * PANEL_WINDOWS;
-    t->panel = min_size(max_size(min_size(fitting, MAX_PANEL), PANEL_WINDOWS), max_size(windows, 1));
+    const isize most = MAX_PANEL * TILE_CHANNELS / t->block; /* whose sums are SUM_BYTES at most */
+    t->panel = min_size(max_size(min_size(fitting, most), PANEL_WINDOWS), max_size(windows, 1));
     /* Where there are more weights than bytes of results, threads share the weights. */
     t->split_channels = !t->depthwise && t->groups * t->blocks >= 4 && windows < t->taps * t->tap_bytes;
     c->scratch = scratch_of(t);
-    return pack(c, s, bias, t, bytes);
+    return pack(c, s, limits->bias, t, bytes);
 }
 
 /* ---- addresses ---------------------------------------------------------------------------------------------------------- */
@@ -215,44 +306,68 @@ static const uint8_t *run_at(const gather_args *a, const uint8_t *row, isize w, 
     return copy;
 }
 
-/* Addresses of the taps of `count` windows, the first of which is window `from` of all. */
-static void find_taps(const gather_args *a, const gather_buffers *b, isize from, isize count) {
+/* Addresses of the taps of one window, number (n, od, oh, ow). */
+static void find_window(const gather_args *a, const gather_buffers *b, isize n, isize od, isize oh, isize ow, uint8_t *copy,
+                        const uint8_t **tap) {
     const conv_step *s = a->s;
     const gather_plan *t = a->t;
     const isize pixel = (isize)s->channels, stride = (isize)s->stride_w, pad = (isize)s->pad_w;
     const isize columns = (isize)s->kernel_w, dilation = (isize)s->dilation_w;
-    const int transposed = s->transposed != 0;
+    const uint8_t **const end = tap + t->pointers;
+    for (isize i = 0; i < s->kernel_d; i++)
+        for (isize j = 0; j < s->kernel_h; j++) {
+            const uint8_t *row = row_at(a, n, od, oh, i, j);
+            if (t->form == RUNS) {
+                *tap++ = run_at(a, row, ow * stride - pad, b->blank, copy);
+                copy += t->tap_bytes;
+                continue;
+            }
+            for (isize k = 0; k < columns; k++) {
+                const isize w = source(ow, k, (isize)s->width, stride, pad, dilation, s->transposed != 0);
+                *tap++ = row && w >= 0 ? row + w * pixel : b->blank;
+            }
+        }
+    while (tap < end) *tap++ = b->blank;
+}
+
+/* Addresses of the taps of a window that are `step` bytes behind those of the one before; returns whether all of these are of
+   the images, not of a copy, and all may be read. */
+static int next_window(const gather_args *a, const uint8_t *blank, isize step, const uint8_t **tap) {
+    const gather_plan *t = a->t;
+    const uint8_t *const *before = tap - t->pointers;
+    const uintptr_t first = (uintptr_t)a->x, end = first + (uintptr_t)(a->x_bytes - (t->form == RUNS ? t->tap_bytes : 0));
+    int within = a->x_bytes >= t->tap_bytes;
+    for (isize k = 0; k < t->pointers; k++) {
+        const int outside = before[k] == blank;
+        const uintptr_t was = (uintptr_t)before[k], at = was + (uintptr_t)step;
+        within &= outside | ((was >= first) & (at <= end));
+        tap[k] = outside ? blank : before[k] + step;
+    }
+    return within;
+}
+
+/* Addresses of the taps of `count` windows, the first of which is window `from` of all. */
+static void find_taps(const gather_args *a, const gather_buffers *b, isize from, isize count) {
+    const conv_step *s = a->s;
+    const isize stride = (isize)s->stride_w, pad = (isize)s->pad_w, reach = (isize)((s->kernel_w - 1) * s->dilation_w);
+    const isize step = stride * (isize)s->channels;
     isize ow = from % (isize)s->out_width, rest = from / (isize)s->out_width;
     isize oh = rest % (isize)s->out_height, od = rest / (isize)s->out_height % (isize)s->out_depth;
     isize n = rest / (isize)(s->out_height * s->out_depth);
-    uint8_t *copy = b->copied;
     const uint8_t **tap = b->taps;
-    for (isize window = 0; window < count; window++) {
-        const isize w0 = ow * stride - pad;
-        const int inside = !transposed && w0 >= 0 && w0 + (columns - 1) * dilation < (isize)s->width;
-        for (isize i = 0; i < s->kernel_d; i++)
-            for (isize j = 0; j < s->kernel_h; j++) {
-                const uint8_t *row = row_at(a, n, od, oh, i, j);
-                if (t->form == RUNS) {
-                    *tap++ = run_at(a, row, w0, b->blank, copy);
-                    copy += t->tap_bytes;
-                } else if (row && inside) {
-                    for (isize k = 0; k < columns; k++) *tap++ = row + (w0 + k * dilation) * pixel;
-                } else {
-                    for (isize k = 0; k < columns; k++) {
-                        const isize w = source(ow, k, (isize)s->width, stride, pad, dilation, transposed);
-                        *tap++ = row && w >= 0 ? row + w * pixel : b->blank;
-                    }
-                }
-            }
-        while ((tap - b->taps) % t->pointers) *tap++ = b->blank;
-        if (++ow == s->out_width) {
-            ow = 0;
-            if (++oh == s->out_height) {
-                oh = 0;
-                if (++od == s->out_depth) od = 0, n++;
-            }
-        }
+    uint8_t *copy = b->copied;
+    int inside = 0; /* whether the window before is in the same row, and no column of it outside of the image */
+    for (isize window = 0; window < count; window++, tap += a->t->pointers) {
+        const isize first = ow * stride - pad;
+        const int was_inside = inside;
+        inside = !s->transposed && first >= 0 && first + reach < (isize)s->width;
+        if (!inside || !was_inside || !next_window(a, b->blank, step, tap)) find_window(a, b, n, od, oh, ow, copy, tap);
+        if (a->t->form == RUNS) copy += a->t->copied;
+        if (++ow < s->out_width) continue;
+        ow = 0, inside = 0;
+        if (++oh < s->out_height) continue;
+        oh = 0;
+        if (++od == s->out_depth) od = 0, n++;
     }
 }
 
@@ -290,18 +405,20 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
     const gather_plan *t = a->t;
     tile_panel p = {.taps = b->taps, .count = count, .tap_count = t->pointers, .tap_bytes = t->tap_bytes,
                     .stride = (isize)a->s->out_channels, .finish = a->finish};
-    p.last = a->x_bytes < TILE_CHANNELS ? NULL : a->x + a->x_bytes - TILE_CHANNELS;
+    p.last = a->x_bytes < t->block ? NULL : a->x + a->x_bytes - t->block;
     find_taps(a, b, from, count);
     for (isize at = lo; at < hi; at++) {
-        const isize g = at / t->blocks, first = at % t->blocks * TILE_CHANNELS;
+        const isize g = at / t->blocks, first = at % t->blocks * t->block;
         if (t->form == COPIES && (at == lo || !first)) copy_windows(a, b, count, g);
         if (t->form == COPIES) p.taps = b->copy, p.tap_count = 1;
         if (t->form == PIXELS) p.shift = t->depthwise ? first : g * (isize)(a->s->channels / a->s->groups);
         const int8_t *block = (const int8_t *)t->weight + at * t->block_bytes;
-        p.correction = (const int32_t *)(const void *)block, p.weight = block + TILE_CHANNELS * sizeof(int32_t);
-        p.bias = (const int32_t *)t->bias + at * TILE_CHANNELS, p.ratio = (const float *)t->ratio + at * TILE_CHANNELS;
-        if (t->ratio_negative) p.ratio_negative = (const float *)t->ratio_negative + at * TILE_CHANNELS;
-        p.channels = min_size(t->outputs - first, TILE_CHANNELS);
+        p.correction = (const int32_t *)(const void *)block;
+        if (t->order_bytes) p.order = p.correction + t->block;
+        p.weight = block + t->block * (isize)sizeof(int32_t) + t->order_bytes;
+        p.bias = (const int32_t *)t->bias + at * t->block, p.ratio = (const float *)t->ratio + at * t->block;
+        if (t->ratio_negative) p.ratio_negative = (const float *)t->ratio_negative + at * t->block;
+        p.channels = min_size(t->outputs - first, t->block);
         const isize place = from * p.stride + g * t->outputs + first;
         if (t->sum_bytes)
             p.sums = (int32_t *)(void *)b->sums;
@@ -310,7 +427,7 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         p.residual = a->residual ? a->residual + place : NULL;
         multiply(t, b, &p);
         if (!t->sum_bytes) continue;
-        const sum_block block_of_sums = {p.sums, NULL, count, p.channels, TILE_CHANNELS, from, g * t->outputs + first};
+        const sum_block block_of_sums = {p.sums, NULL, count, p.channels, t->block, from, g * t->outputs + first};
         a->sums->run(a->sums->args, &block_of_sums, b->sums + SUM_BYTES);
     }
 }
@@ -337,10 +454,11 @@ void run_gathered(frame *f, const conv_step *s, const gather_plan *t, const sum_
     gather_args a = {.s = s, .t = t, .x = at(f, s->x), .residual = at(f, s->residual), .y = at(f, s->y), .sums = finish};
     a.x_bytes = (isize)(s->batch * s->depth * s->height * s->width * s->channels);
     const int behind = s->residual >= 0 && !s->residual_joint; /* the residual is added behind the rounding */
-    a.finish = (tile_finish){.low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero),
+    a.finish = (tile_finish){.form = t->results, .low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero),
                              .own_ratio = bits_float(s->own_ratio), .residual_ratio = bits_float(s->residual_ratio),
                              .residual_zero = (int32_t)s->residual_zero, .zero = (int32_t)(behind ? s->sum_zero : s->zero),
-                             .joint = s->residual_joint != 0, .table = at(f, s->table)};
+                             .joint = s->residual_joint != 0, .table = at(f, s->table),
+                             .least = (uint8_t)(behind ? s->sum_low : s->low), .most = (uint8_t)(behind ? s->sum_high : s->high)};
     if (behind) a.finish.sum_low = (float)(s->sum_low - s->sum_zero), a.finish.sum_high = (float)(s->sum_high - s->sum_zero);
     const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
     parallel(f, gather_kernel, &a, t->split_channels ? t->groups * t->blocks : windows, work);

@@ -263,7 +263,7 @@ conv_plan *check_convolution(checker *c, const conv_step *s, isize sum_scratch) 
     if (!find_limits(c, s, t->window, &limits)) return NULL;
     const isize sum_bytes = sum_scratch < 0 ? 0 : (isize)SUM_BYTES + round_up(sum_scratch, ALIGNMENT);
     t->form = choose(s, &limits, sum_bytes, &t->fast);
-    const int ready = t->form == GATHERED ? check_gathered(c, s, limits.bias, sum_bytes, &t->gathered) : prepare(c, s, &limits, t);
+    const int ready = t->form == GATHERED ? check_gathered(c, s, &limits, sum_bytes, &t->gathered) : prepare(c, s, &limits, t);
     return ready ? t : NULL;
 }
 

@@ -10,6 +10,7 @@
 #define floats float32x4_t
 #define LANES 4
 #define VECTORS 4
+#define BLOCK_VECTORS VECTORS
 
 INLINE int32x4_t neon_load_ints(const int32_t *x) { return vld1q_s32(x); }
 INLINE void neon_store_ints(int32_t *to, int32x4_t x) { vst1q_s32(to, x); }
@@ -40,6 +41,26 @@ INLINE void neon_narrow(const int32x4_t *x, uint8_t *to) {
     vst1q_u8(to, vreinterpretq_u8_s8(vmovn_high_s16(vmovn_s16(low), high)));
 }
 
+INLINE void neon_store_windows(const int32x4_t *v, const tile_panel *p, uint8_t *y) {
+    const tile_finish *f = &p->finish;
+    const int16x8_t zero = vdupq_n_s16((int16_t)f->zero);
+    const int16x8_t low = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(v[0]), v[1]), zero);
+    const int16x8_t high = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(v[2]), v[3]), zero);
+    const uint8x16_t most = vminq_u8(vqmovun_high_s16(vqmovun_s16(low), high), vdupq_n_u8(f->most));
+    const uint8x16_t bytes = vmaxq_u8(most, vdupq_n_u8(f->least));
+    if (p->channels == TILE_CHANNELS) {
+        vst1q_u8(y, bytes);
+        return;
+    }
+    uint8_t few[TILE_CHANNELS];
+    vst1q_u8(few, bytes);
+    copy_few(y, few, p->channels);
+}
+
+INLINE void neon_store_rows(const int32x4_t *v, const int rows, const tile_panel *p, uint8_t *y) {
+    for (int r = 0; r < rows; r++) neon_store_windows(v + VECTORS * r, p, y + r * p->stride);
+}
+
 /* ---- NEON alone: products of 16-bit integers -------------------------------------------------------------------------- */
 
 #define NAME(f) neon_alone_##f
@@ -62,8 +83,8 @@ INLINE void neon_narrow(const int32x4_t *x, uint8_t *to) {
     } while (0)
 
 INLINE const int8_t *neon_alone_accumulate(int32x4_t sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                           isize bytes, const int rows, const int nibbles) {
-    (void)nibbles;
+                                           isize bytes, const int rows, const int nibbles, const int32_t *order) {
+    (void)nibbles, (void)order;
     for (isize i = 0; i < bytes; i += 4, weight += 4 * TILE_CHANNELS) {
         int16x8_t words[ROWS];
         for (int r = 0; r < rows; r++)
@@ -76,7 +97,8 @@ INLINE const int8_t *neon_alone_accumulate(int32x4_t sum[ROWS][VECTORS], const u
     return weight;
 }
 
-INLINE void neon_alone_accumulate_four(int32x4_t *sum, const uint8_t *const *x, const int8_t *weight) {
+INLINE void neon_alone_accumulate_four(int32x4_t *sum, const uint8_t *const *x, const int8_t *weight, const int fits) {
+    (void)fits;
     for (int k = 0; k < 4; k++) {
         const uint8x16_t bytes = vld1q_u8(x[k]);
         const int8x16_t w = vld1q_s8(weight + TILE_CHANNELS * k);
@@ -88,7 +110,7 @@ INLINE void neon_alone_accumulate_four(int32x4_t *sum, const uint8_t *const *x, 
 }
 
 #include "conv_tiles.h"
-const tile_kernels neon_tiles = {1, 0, neon_alone_dense, neon_alone_depthwise, NULL};
+const tile_kernels neon_tiles = {1, 0, 0, 16, neon_alone_dense, neon_alone_depthwise, NULL};
 
 /* ---- dot products of four bytes ------------------------------------------------------------------------------------------ */
 
@@ -129,7 +151,8 @@ INLINE int8x16_t word_weights(const int8_t *word, int v, const int nibbles) {
 /* Defines accumulate and accumulate_four by DOT_LANE, DOT, and READ, which makes operands of them of 16 bytes of x. */
 #define PRODUCTS(inlined)                                                                                               \
     inlined const int8_t *NAME(accumulate)(int32x4_t sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, \
-                                           isize bytes, const int rows, const int nibbles) {                            \
+                                           isize bytes, const int rows, const int nibbles, const int32_t *order) {      \
+        (void)order;                                                                                                    \
         isize i = 0;                                                                                                    \
         BYTES words[ROWS];                                                                                              \
         for (; i + 16 <= bytes; i += 16, weight += nibbles ? 128 : 256) {                                               \
@@ -146,7 +169,8 @@ INLINE int8x16_t word_weights(const int8_t *word, int v, const int nibbles) {
         }                                                                                                               \
         return weight;                                                                                                  \
     }                                                                                                                   \
-    inlined void NAME(accumulate_four)(int32x4_t *sum, const uint8_t *const *x, const int8_t *weight) {                 \
+    inlined void NAME(accumulate_four)(int32x4_t *sum, const uint8_t *const *x, const int8_t *weight, const int fits) { \
+        (void)fits;                                                                                                     \
         uint8x16_t words[4];                                                                                            \
         interleave_four(x, words);                                                                                      \
         for (int v = 0; v < VECTORS; v++) sum[v] = DOT(sum[v], READ(words[v]), vld1q_s8(weight + 16 * v));              \
@@ -164,7 +188,7 @@ INLINE int8x16_t word_weights(const int8_t *word, int v, const int nibbles) {
 PRODUCTS(DOT_INLINE)
 #define NIBBLES
 #include "conv_tiles.h"
-const tile_kernels neon_dot_tiles = {4, 128, neon_dot_dense, neon_dot_depthwise, neon_dot_dense_nibbles};
+const tile_kernels neon_dot_tiles = {4, 128, 0, 16, neon_dot_dense, neon_dot_depthwise, neon_dot_dense_nibbles};
 
 #undef BYTES
 #undef READ
@@ -181,5 +205,5 @@ const tile_kernels neon_dot_tiles = {4, 128, neon_dot_dense, neon_dot_depthwise,
 PRODUCTS(I8MM_INLINE)
 #define NIBBLES
 #include "conv_tiles.h"
-const tile_kernels neon_i8mm_tiles = {4, 0, neon_i8mm_dense, neon_i8mm_depthwise, neon_i8mm_dense_nibbles};
+const tile_kernels neon_i8mm_tiles = {4, 0, 0, 16, neon_i8mm_dense, neon_i8mm_depthwise, neon_i8mm_dense_nibbles};
 #endif

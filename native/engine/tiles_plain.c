@@ -8,6 +8,7 @@
 #define TILE_INLINE INLINE
 #define LANES 1
 #define VECTORS TILE_CHANNELS
+#define BLOCK_VECTORS VECTORS
 #define ROWS 1
 
 typedef int32_t ints;
@@ -36,6 +37,17 @@ INLINE void plain_narrow(const ints *x, uint8_t *to) {
     for (int v = 0; v < VECTORS; v++) to[v] = (uint8_t)x[v];
 }
 
+INLINE void plain_store_windows(const ints *v, const tile_panel *p, uint8_t *y) {
+    for (isize c = 0; c < p->channels; c++) {
+        const ints result = v[c] + p->finish.zero, most = result < p->finish.most ? result : p->finish.most;
+        y[c] = (uint8_t)(most > p->finish.least ? most : p->finish.least);
+    }
+}
+
+INLINE void plain_store_rows(const ints *v, const int rows, const tile_panel *p, uint8_t *y) {
+    for (int r = 0; r < rows; r++) plain_store_windows(v + VECTORS * r, p, y + r * p->stride);
+}
+
 /* Adds the products of one tap and the weights of four channels, which stand row by row: compilers vectorize that best. */
 INLINE void add_rows(ints *sum, const uint8_t *restrict x, const int8_t *restrict weight, isize bytes) {
     const int8_t *restrict second = weight + bytes, *restrict third = second + bytes, *restrict fourth = third + bytes;
@@ -50,14 +62,15 @@ INLINE void add_rows(ints *sum, const uint8_t *restrict x, const int8_t *restric
 }
 
 INLINE const int8_t *plain_accumulate(ints sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, isize bytes,
-                                      const int rows, const int nibbles) {
-    (void)nibbles;
+                                      const int rows, const int nibbles, const int32_t *order) {
+    (void)nibbles, (void)order;
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECTORS; v += 4) add_rows(sum[r] + v, x[r], weight + v * bytes, bytes);
     return weight + TILE_CHANNELS * bytes;
 }
 
-INLINE void plain_accumulate_four(ints *sum, const uint8_t *const *x, const int8_t *weight) {
+INLINE void plain_accumulate_four(ints *sum, const uint8_t *const *x, const int8_t *weight, const int fits) {
+    (void)fits;
     for (int k = 0; k < 4; k++)
         for (int v = 0; v < VECTORS; v++)
             sum[v] = plain_add_ints(sum[v], (int16_t)(x[k][v] * weight[TILE_CHANNELS * k + v]));
@@ -65,4 +78,4 @@ INLINE void plain_accumulate_four(ints *sum, const uint8_t *const *x, const int8
 
 #include "conv_tiles.h"
 
-const tile_kernels plain_tiles = {0, 0, plain_dense, plain_depthwise, NULL};
+const tile_kernels plain_tiles = {0, 0, 0, 16, plain_dense, plain_depthwise, NULL};

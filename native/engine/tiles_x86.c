@@ -12,7 +12,16 @@
 AVX2_INLINE __m128i load_16(const void *x) { return _mm_loadu_si128((const __m128i *)x); }
 AVX2_INLINE __m256i load_32(const void *x) { return _mm256_loadu_si256((const __m256i *)x); }
 
-/* Four taps of 16 channels, which stand together for each channel: vectors of four channels. */
+/* Four taps of 32 channels, which stand together for each channel: vectors of eight channels in the order of block_lane(). */
+AVX2_INLINE void ymm_interleave_four(const uint8_t *const *x, __m256i *to) {
+    const __m256i a = load_32(x[0]), b = load_32(x[1]), c = load_32(x[2]), d = load_32(x[3]);
+    const __m256i ab = _mm256_unpacklo_epi8(a, b), cd = _mm256_unpacklo_epi8(c, d);
+    const __m256i AB = _mm256_unpackhi_epi8(a, b), CD = _mm256_unpackhi_epi8(c, d);
+    to[0] = _mm256_unpacklo_epi16(ab, cd), to[1] = _mm256_unpackhi_epi16(ab, cd);
+    to[2] = _mm256_unpacklo_epi16(AB, CD), to[3] = _mm256_unpackhi_epi16(AB, CD);
+}
+
+/* The same of 16 channels: vectors of four. */
 AVX2_INLINE void interleave_four(const uint8_t *const *x, __m128i *to) {
     const __m128i a = load_16(x[0]), b = load_16(x[1]), c = load_16(x[2]), d = load_16(x[3]);
     const __m128i ab = _mm_unpacklo_epi8(a, b), cd = _mm_unpacklo_epi8(c, d);
@@ -28,6 +37,7 @@ AVX2_INLINE void interleave_four(const uint8_t *const *x, __m128i *to) {
 #define floats __m256
 #define LANES 8
 #define VECTORS 2
+#define BLOCK_VECTORS 4
 
 AVX2_INLINE __m256i ymm_load_ints(const int32_t *x) { return load_32(x); }
 AVX2_INLINE void ymm_store_ints(int32_t *to, __m256i x) { _mm256_storeu_si256((__m256i *)(void *)to, x); }
@@ -58,6 +68,48 @@ AVX2_INLINE void ymm_narrow(const __m256i *x, uint8_t *to) {
     _mm_storeu_si128((__m128i *)(void *)to, bytes);
 }
 
+/* Words plus the zero point as bytes of results; those of `a` and `b` alternate as _mm256_packus_epi16 leaves them. */
+AVX2_INLINE __m256i ymm_results(__m256i a, __m256i b, const tile_finish *f) {
+    const __m256i zero = _mm256_set1_epi16((short)f->zero);
+    const __m256i bytes = _mm256_packus_epi16(_mm256_adds_epi16(a, zero), _mm256_adds_epi16(b, zero));
+    const __m256i most = _mm256_min_epu8(bytes, _mm256_set1_epi8((char)f->most));
+    return _mm256_max_epu8(most, _mm256_set1_epi8((char)f->least));
+}
+
+/* Stores bytes of a window, fewer than 16 where there are no more channels. */
+AVX2_INLINE void store_16(uint8_t *y, __m128i bytes, isize channels) {
+    if (channels == TILE_CHANNELS) {
+        _mm_storeu_si128((__m128i *)(void *)y, bytes);
+        return;
+    }
+    uint8_t few[TILE_CHANNELS];
+    _mm_storeu_si128((__m128i *)(void *)few, bytes);
+    copy_few(y, few, channels);
+}
+
+AVX2_INLINE void ymm_store_rows(const __m256i *v, const int rows, const tile_panel *p, uint8_t *y) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* two windows, one behind the other */
+    for (int r = 0; r < rows; r += 2) {
+        const __m256i a = _mm256_packs_epi32(v[2 * r], v[2 * r + 1]);
+        const __m256i b = r + 1 < rows ? _mm256_packs_epi32(v[2 * r + 2], v[2 * r + 3]) : a;
+        const __m256i both = _mm256_permutevar8x32_epi32(ymm_results(a, b, &p->finish), order);
+        store_16(y + r * p->stride, _mm256_castsi256_si128(both), p->channels);
+        if (r + 1 < rows) store_16(y + (r + 1) * p->stride, _mm256_extracti128_si256(both, 1), p->channels);
+    }
+}
+
+/* Packing undoes the order of block_lane(). */
+AVX2_INLINE void ymm_store_windows(const __m256i *v, const tile_panel *p, uint8_t *y) {
+    const __m256i bytes = ymm_results(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]), &p->finish);
+    if (p->channels == 32) {
+        _mm256_storeu_si256((__m256i *)(void *)y, bytes);
+        return;
+    }
+    uint8_t few[32];
+    _mm256_storeu_si256((__m256i *)(void *)few, bytes);
+    copy_few(y, few, p->channels);
+}
+
 /* The weights of the low or the high halves of bytes. */
 AVX2_INLINE __m256i ymm_nibbles(__m256i bytes, const int high) {
     const __m256i values = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,
@@ -68,7 +120,8 @@ AVX2_INLINE __m256i ymm_nibbles(__m256i bytes, const int high) {
 /* Defines accumulate and accumulate_four by `dot(sum, x, weight)`, which adds four products to each of eight sums. */
 #define PRODUCTS(inlined, dot)                                                                                          \
     inlined const int8_t *NAME(accumulate)(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,  \
-                                           isize bytes, const int rows, const int nibbles) {                           \
+                                           isize bytes, const int rows, const int nibbles, const int32_t *order) {     \
+        (void)order;                                                                                                   \
         for (isize i = 0; i < bytes; i += 4, weight += nibbles ? 32 : 64) {                                            \
             const __m256i first = load_32(weight);                                                                     \
             const __m256i w[2] = {nibbles ? ymm_nibbles(first, 0) : first,                                             \
@@ -80,63 +133,98 @@ AVX2_INLINE __m256i ymm_nibbles(__m256i bytes, const int high) {
         }                                                                                                              \
         return weight;                                                                                                 \
     }                                                                                                                  \
-    inlined void NAME(accumulate_four)(__m256i *sum, const uint8_t *const *x, const int8_t *weight) {                  \
-        __m128i v[4];                                                                                                  \
-        interleave_four(x, v);                                                                                         \
-        sum[0] = dot(sum[0], _mm256_setr_m128i(v[0], v[1]), load_32(weight));                                          \
-        sum[1] = dot(sum[1], _mm256_setr_m128i(v[2], v[3]), load_32(weight + 32));                                     \
+    inlined void NAME(accumulate_four)(__m256i *sum, const uint8_t *const *x, const int8_t *weight, const int fits) {  \
+        (void)fits;                                                                                                    \
+        __m256i taps[4];                                                                                               \
+        ymm_interleave_four(x, taps);                                                                                  \
+        for (int v = 0; v < 4; v++) sum[v] = dot(sum[v], taps[v], load_32(weight + 32 * v));                           \
     }
 
-/* ---- AVX2, where no pair of products can saturate ------------------------------------------------------------------- */
-
-AVX2_INLINE __m256i dot_pairs(__m256i sum, __m256i x, __m256i weight) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, weight), _mm256_set1_epi16(1)));
-}
+/* ---- AVX2 ------------------------------------------------------------------------------------------------------------ */
 
 #define NAME(f) avx2_##f
 #define TILE_TARGET TARGET("avx2")
 #define TILE_INLINE AVX2_INLINE
 #define ROWS 4
-PRODUCTS(AVX2_INLINE, dot_pairs)
-#define NIBBLES
-#include "conv_tiles.h"
-const tile_kernels avx2_tiles = {4, 0, avx2_dense, avx2_depthwise, avx2_dense_nibbles};
 
-/* ---- AVX2 for all weights: products of 16-bit integers -------------------------------------------------------------- */
+/* Adds pairs of 16-bit sums. */
+AVX2_INLINE __m256i add_pairs(__m256i sum, __m256i pairs) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
 
-#define NAME(f) avx2_wide_##f
-#define TILE_TARGET TARGET("avx2")
-#define TILE_INLINE AVX2_INLINE
-#define ROWS 4
+AVX2_INLINE __m256i dot_pairs(__m256i sum, __m256i x, __m256i weight) {
+    return add_pairs(sum, _mm256_maddubs_epi16(x, weight));
+}
 
-/* Two weights of each of eight channels. */
-AVX2_INLINE __m256i wide_weights(const int8_t *weight) { return _mm256_cvtepi8_epi16(load_16(weight)); }
+/* The same without a sum in 16 bits, with even and odd bytes apart. */
+AVX2_INLINE __m256i dot_wide(__m256i sum, __m256i x, __m256i weight) {
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(255)),
+                                           _mm256_srai_epi16(_mm256_slli_epi16(weight, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(weight, 8));
+    return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
 
-AVX2_INLINE const int8_t *avx2_wide_accumulate(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                               isize bytes, const int rows, const int nibbles) {
-    (void)nibbles;
-    for (isize i = 0; i < bytes; i += 2, weight += 32) {
-        const __m256i w[2] = {wide_weights(weight), wide_weights(weight + 16)};
-        for (int r = 0; r < rows; r++) {
-            const __m256i two = _mm256_set1_epi32(x[r][i] | x[r][i + 1] << 16);
-            for (int v = 0; v < 2; v++) sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(two, w[v]));
-        }
+AVX2_INLINE __m256i four_times_eight(const uint8_t *x) { return _mm256_set1_epi32(four_bytes(x)); }
+
+/* Adds the products of two words of a tap, which stand at `first` and `second`; 16 bits hold the sum of both. */
+AVX2_INLINE void add_two_words(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, isize first, isize second,
+                               const __m256i *a, const __m256i *b, const int rows) {
+    for (int r = 0; r < rows; r++) {
+        const __m256i p = four_times_eight(x[r] + first), q = four_times_eight(x[r] + second);
+        for (int v = 0; v < 2; v++)
+            sum[r][v] = add_pairs(sum[r][v], _mm256_add_epi16(_mm256_maddubs_epi16(p, a[v]), _mm256_maddubs_epi16(q, b[v])));
+    }
+}
+
+/* Weights of 4 bits: 16 bits hold the sums of any two words. */
+AVX2_INLINE const int8_t *add_nibbles(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, isize bytes,
+                                      const int rows) {
+    isize i = 0;
+    for (; i + 8 <= bytes; i += 8, weight += 64) {
+        const __m256i first = load_32(weight), second = load_32(weight + 32);
+        const __m256i a[2] = {ymm_nibbles(first, 0), ymm_nibbles(first, 1)};
+        const __m256i b[2] = {ymm_nibbles(second, 0), ymm_nibbles(second, 1)};
+        add_two_words(sum, x, i, i + 4, a, b, rows);
+    }
+    for (; i < bytes; i += 4, weight += 32) {
+        const __m256i both = load_32(weight), w[2] = {ymm_nibbles(both, 0), ymm_nibbles(both, 1)};
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < 2; v++) sum[r][v] = dot_pairs(sum[r][v], four_times_eight(x[r] + i), w[v]);
     }
     return weight;
 }
 
-AVX2_INLINE void avx2_wide_accumulate_four(__m256i *sum, const uint8_t *const *x, const int8_t *weight) {
-    for (int k = 0; k < 4; k += 2, weight += 32) {
-        const __m128i a = load_16(x[k]), b = load_16(x[k + 1]);
-        const __m256i low = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
-        const __m256i high = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
-        sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(low, wide_weights(weight)));
-        sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(high, wide_weights(weight + 16)));
+AVX2_INLINE const int8_t *avx2_accumulate(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
+                                          isize bytes, const int rows, const int nibbles, const int32_t *order) {
+    if (nibbles) return add_nibbles(sum, x, weight, bytes, rows);
+    const int32_t *at = order + 2, *const single = at + 2 * order[0], *const wide = single + order[1];
+    for (; at < single; at += 2, weight += 128) {
+        const __m256i a[2] = {load_32(weight), load_32(weight + 32)}, b[2] = {load_32(weight + 64), load_32(weight + 96)};
+        add_two_words(sum, x, at[0], at[1], a, b, rows);
+    }
+    for (; at < wide; at++, weight += 64)
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < 2; v++)
+                sum[r][v] = dot_pairs(sum[r][v], four_times_eight(x[r] + *at), load_32(weight + 32 * v));
+    for (const int32_t *const end = order + 2 + bytes / 4; at < end; at++, weight += 64)
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < 2; v++)
+                sum[r][v] = dot_wide(sum[r][v], four_times_eight(x[r] + *at), load_32(weight + 32 * v));
+    return weight;
+}
+
+AVX2_INLINE void avx2_accumulate_four(__m256i *sum, const uint8_t *const *x, const int8_t *weight, const int fits) {
+    __m256i taps[4];
+    ymm_interleave_four(x, taps);
+    for (int v = 0; v < 4; v++) {
+        const __m256i w = load_32(weight + 32 * v);
+        sum[v] = fits ? dot_pairs(sum[v], taps[v], w) : dot_wide(sum[v], taps[v], w);
     }
 }
 
+#define NIBBLES
 #include "conv_tiles.h"
-const tile_kernels avx2_wide_tiles = {2, 0, avx2_wide_dense, avx2_wide_depthwise, NULL};
+const tile_kernels avx2_tiles = {4, 0, 1, 32, avx2_dense, avx2_depthwise, avx2_dense_nibbles};
 
 /* ---- vpdpbusd of 256 bits: AVX-VNNI, or AVX-512 VNNI where INTACT8_ISA asks for it on a CPU without AVX-VNNI -------- */
 
@@ -155,7 +243,7 @@ INLINE_FOR(AVX_VNNI) __m256i dot_vex(__m256i sum, __m256i x, __m256i weight) {
 PRODUCTS(INLINE_FOR(AVX_VNNI), dot_vex)
 #define NIBBLES
 #include "conv_tiles.h"
-static const tile_kernels vex_tiles = {4, 0, avx_vnni_dense, avx_vnni_depthwise, avx_vnni_dense_nibbles};
+static const tile_kernels vex_tiles = {4, 0, 0, 32, avx_vnni_dense, avx_vnni_depthwise, avx_vnni_dense_nibbles};
 #endif
 
 #define EVEX "avx2,avx512f,avx512vl,avx512bw,avx512vnni"
@@ -172,7 +260,7 @@ INLINE_FOR(EVEX) __m256i dot_evex(__m256i sum, __m256i x, __m256i weight) {
 PRODUCTS(INLINE_FOR(EVEX), dot_evex)
 #define NIBBLES
 #include "conv_tiles.h"
-static const tile_kernels evex_tiles = {4, 0, evex_dense, evex_depthwise, evex_dense_nibbles};
+static const tile_kernels evex_tiles = {4, 0, 0, 32, evex_dense, evex_depthwise, evex_dense_nibbles};
 
 const tile_kernels *avx_vnni_tiles(void) {
 #if HAS_AVX_VNNI
@@ -188,11 +276,13 @@ const tile_kernels *avx_vnni_tiles(void) {
 #undef floats
 #undef LANES
 #undef VECTORS
+#undef BLOCK_VECTORS
 #define VECTOR(f) zmm_##f
 #define ints __m512i
 #define floats __m512
 #define LANES 16
 #define VECTORS 1
+#define BLOCK_VECTORS VECTORS
 #define ROWS 8
 #define NAME(f) avx512_##f
 #define AVX512_VNNI_FEATURES "avx512f,avx512bw,avx512vl,avx512vnni,prfchw"
@@ -221,6 +311,19 @@ TILE_INLINE void zmm_narrow(const __m512i *x, uint8_t *to) {
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(*x));
 }
 
+TILE_INLINE void zmm_store_rows(const __m512i *v, const int rows, const tile_panel *p, uint8_t *y) {
+    const tile_finish *f = &p->finish;
+    for (int r = 0; r < rows; r++, y += p->stride) {
+        const __m256i words = _mm256_adds_epi16(_mm512_cvtsepi32_epi16(v[r]), _mm256_set1_epi16((short)f->zero));
+        const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        const __m128i most = _mm_min_epu8(bytes, _mm_set1_epi8((char)f->most));
+        const __m128i clamped = _mm_max_epu8(most, _mm_set1_epi8((char)f->least));
+        _mm_mask_storeu_epi8(y, (__mmask16)((1 << p->channels) - 1), clamped);
+    }
+}
+
+TILE_INLINE void zmm_store_windows(const __m512i *v, const tile_panel *p, uint8_t *y) { zmm_store_rows(v, 1, p, y); }
+
 /* Inline assembly for the reason that conv.h gives. */
 TILE_INLINE __m512i dot_zmm(__m512i sum, __m512i x, __m512i weight) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weight));
@@ -228,8 +331,8 @@ TILE_INLINE __m512i dot_zmm(__m512i sum, __m512i x, __m512i weight) {
 }
 
 TILE_INLINE const int8_t *avx512_accumulate(__m512i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                            isize bytes, const int rows, const int nibbles) {
-    (void)nibbles;
+                                            isize bytes, const int rows, const int nibbles, const int32_t *order) {
+    (void)nibbles, (void)order;
     for (isize i = 0; i < bytes; i += 4, weight += 64) {
         const __m512i w = _mm512_loadu_si512(weight);
         for (int r = 0; r < rows; r++) sum[r][0] = dot_zmm(sum[r][0], _mm512_set1_epi32(four_bytes(x[r] + i)), w);
@@ -237,7 +340,8 @@ TILE_INLINE const int8_t *avx512_accumulate(__m512i sum[ROWS][VECTORS], const ui
     return weight;
 }
 
-TILE_INLINE void avx512_accumulate_four(__m512i *sum, const uint8_t *const *x, const int8_t *weight) {
+TILE_INLINE void avx512_accumulate_four(__m512i *sum, const uint8_t *const *x, const int8_t *weight, const int fits) {
+    (void)fits;
     __m128i v[4];
     interleave_four(x, v);
     const __m256i low = _mm256_setr_m128i(v[0], v[1]), high = _mm256_setr_m128i(v[2], v[3]);
@@ -245,5 +349,5 @@ TILE_INLINE void avx512_accumulate_four(__m512i *sum, const uint8_t *const *x, c
 }
 
 #include "conv_tiles.h"
-const tile_kernels avx512_tiles = {4, 0, avx512_dense, avx512_depthwise, NULL};
+const tile_kernels avx512_tiles = {4, 0, 0, 16, avx512_dense, avx512_depthwise, NULL};
 #endif
