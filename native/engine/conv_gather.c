@@ -12,6 +12,7 @@
 #define MAX_PANEL 96            /* windows */
 #define UNPACK_WINDOWS 8        /* windows from which on weights of 4 bits become bytes before all products */
 #define MAX_WAITING 16          /* words of weights that wait for one that may be added to them in 16 bits */
+#define MATRIX_ROWS 24          /* rows that are multiplied by a block of a matrix before the next block */
 #define WIDE_PIXEL 64           /* bytes of a pixel from which on pixels are taps of their own */
 #define PACK_VARIANT 4096       /* variants of packed constants from here on are of this file */
 
@@ -171,17 +172,42 @@ static const tile_kernels *choose_kernels(void) {
 }
 #endif
 
-static int pack_fresh(checker *c, const conv_step *s, const gather_plan *t, isize bytes, int8_t *to) {
-    const int8_t *weight = conv_weights(c, s);
+/* Packs weights of `bytes` bytes a tap; 0 where there is no memory. */
+static int pack_panels(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *to) {
     int8_t *block = (int8_t *)malloc((size_t)(t->taps * t->tap_bytes * t->block));
     word_reach *reach = (word_reach *)malloc((size_t)(t->order_bytes ? t->tap_bytes / 4 : 1) * sizeof *reach);
-    const int packed = weight && block && reach;
+    const int packed = block && reach;
     if (packed) pack_weights(t, bytes, weight, block, reach, to);
     free(block);
     free(reach);
+    return packed;
+}
+
+/* Lets a panel have the weights of a block. */
+static void find_block(const gather_plan *t, isize block, tile_panel *p) {
+    const int8_t *at = (const int8_t *)t->weight + block * t->block_bytes;
+    p->correction = (const int32_t *)(const void *)at;
+    if (t->order_bytes) p->order = p->correction + t->block;
+    p->weight = at + t->block * (isize)sizeof(int32_t) + t->order_bytes;
+}
+
+static int pack_fresh(checker *c, const conv_step *s, const gather_plan *t, isize bytes, int8_t *to) {
+    const int8_t *weight = conv_weights(c, s);
+    const int packed = weight && pack_panels(t, bytes, weight, to);
     free_conv_weights(c, s, weight);
     if (!packed) discard_memory(c, to);
     return packed || refuse(c, "there is no memory to pack weights");
+}
+
+/* Finds the sizes of packed blocks; 0 where they have too many bytes. */
+static int size_blocks(gather_plan *t) {
+    const isize weights = checked_product(checked_product(t->taps, t->tap_bytes), t->block), word = (isize)sizeof(int32_t);
+    if (weights < 0 || (t->kernels->ordered && t->tap_bytes > INT32_MAX)) return 0;
+    if (t->nibbles) t->unpacked = weights;
+    if (t->kernels->ordered)
+        t->order_bytes = round_up(t->depthwise ? word : checked_product(t->taps, (2 + t->tap_bytes / 4) * word), ALIGNMENT);
+    t->block_bytes = checked_sum(t->nibbles ? weights / 2 : weights, t->block * word + t->order_bytes);
+    return t->block_bytes >= 0;
 }
 
 static int pack(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t, isize bytes) {
@@ -194,6 +220,32 @@ static int pack(checker *c, const conv_step *s, const int32_t *bias, gather_plan
     t->weight = to;
     return (t->bias = pack_numbers(c, t, bias)) && (t->ratio = pack_numbers(c, t, constant_at(c, s->ratio))) &&
            (s->ratio_negative < 0 || (t->ratio_negative = pack_numbers(c, t, constant_at(c, s->ratio_negative))));
+}
+
+/* ---- matrices --------------------------------------------------------------------------------------------------------- */
+
+isize size_matrix(isize depth, isize outputs, int64_t bits, gather_plan *t) {
+    *t = (gather_plan){.kernels = choose_kernels(), .block = TILE_CHANNELS, .groups = 1, .outputs = outputs, .taps = 1};
+    t->blocks = ceil_div(outputs, TILE_CHANNELS), t->tap_bytes = round_up(depth, 4);
+    t->nibbles = bits == 4 && t->kernels->dense_nibbles;
+    return size_blocks(t) ? checked_product(t->blocks, t->block_bytes) : -1;
+}
+
+int pack_matrix(const gather_plan *t, isize depth, const int8_t *weight, int8_t *to) { return pack_panels(t, depth, weight, to); }
+
+void multiply_matrix(const gather_plan *t, const uint8_t *x, isize rows, isize from, isize columns, int32_t *sums, isize apart) {
+    static const int32_t no_bias[TILE_CHANNELS];
+    const uint8_t *row[MATRIX_ROWS];
+    for (isize first = 0; first < rows; first += MATRIX_ROWS) {
+        tile_panel p = {.taps = row, .count = min_size(rows - first, MATRIX_ROWS), .tap_count = 1, .tap_bytes = t->tap_bytes,
+                        .bias = no_bias, .stride = apart, .channels = TILE_CHANNELS, .finish = {.form = TILE_SUMS}};
+        for (isize r = 0; r < p.count; r++) row[r] = x + (first + r) * t->tap_bytes;
+        for (isize c = 0; c < columns; c += TILE_CHANNELS) {
+            find_block(t, (from + c) / TILE_CHANNELS, &p);
+            p.sums = sums + first * apart + c;
+            (t->nibbles ? t->kernels->dense_nibbles : t->kernels->dense)(&p);
+        }
+    }
 }
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
@@ -238,12 +290,7 @@ int check_gathered(checker *c, const conv_step *s, const conv_limits *limits, is
     }
     t->tap_bytes = round_up(bytes, 4);
     t->nibbles = s->bits == 4 && !t->depthwise;
-    const isize weights = checked_product(t->taps * t->tap_bytes, t->block), word = (isize)sizeof(int32_t);
-    if (t->nibbles) t->unpacked = weights;
-    if (t->kernels->ordered && t->tap_bytes > INT32_MAX) return refuse(c, "windows of too many bytes");
-    if (t->kernels->ordered)
-        t->order_bytes = round_up(t->depthwise ? word : checked_product(t->taps, (2 + t->tap_bytes / 4) * word), ALIGNMENT);
-    t->block_bytes = checked_sum(t->nibbles ? weights / 2 : weights, t->block * word + t->order_bytes);
+    if (!size_blocks(t)) return refuse(c, "windows of too many bytes");
     t->blank = max_size(t->tap_bytes, channels) + t->block;
     const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
     const isize fitting = PANEL_BYTES / (t->taps * t->tap_bytes) / PANEL_WINDOWS * PANEL_WINDOWS;
@@ -404,7 +451,7 @@ static void multiply(const gather_plan *t, const gather_buffers *b, tile_panel *
 static void run_panel(const gather_args *a, const gather_buffers *b, isize from, isize count, isize lo, isize hi) {
     const gather_plan *t = a->t;
     tile_panel p = {.taps = b->taps, .count = count, .tap_count = t->pointers, .tap_bytes = t->tap_bytes,
-                    .stride = (isize)a->s->out_channels, .finish = a->finish};
+                    .stride = t->sum_bytes ? t->block : (isize)a->s->out_channels, .finish = a->finish};
     p.last = a->x_bytes < t->block ? NULL : a->x + a->x_bytes - t->block;
     find_taps(a, b, from, count);
     for (isize at = lo; at < hi; at++) {
@@ -412,14 +459,11 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         if (t->form == COPIES && (at == lo || !first)) copy_windows(a, b, count, g);
         if (t->form == COPIES) p.taps = b->copy, p.tap_count = 1;
         if (t->form == PIXELS) p.shift = t->depthwise ? first : g * (isize)(a->s->channels / a->s->groups);
-        const int8_t *block = (const int8_t *)t->weight + at * t->block_bytes;
-        p.correction = (const int32_t *)(const void *)block;
-        if (t->order_bytes) p.order = p.correction + t->block;
-        p.weight = block + t->block * (isize)sizeof(int32_t) + t->order_bytes;
+        find_block(t, at, &p);
         p.bias = (const int32_t *)t->bias + at * t->block, p.ratio = (const float *)t->ratio + at * t->block;
         if (t->ratio_negative) p.ratio_negative = (const float *)t->ratio_negative + at * t->block;
         p.channels = min_size(t->outputs - first, t->block);
-        const isize place = from * p.stride + g * t->outputs + first;
+        const isize place = from * (isize)a->s->out_channels + g * t->outputs + first;
         if (t->sum_bytes)
             p.sums = (int32_t *)(void *)b->sums;
         else

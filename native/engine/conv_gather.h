@@ -37,7 +37,7 @@ typedef struct {
     const int32_t *bias;
     const float *ratio, *ratio_negative; /* ratio_negative and residual: NULL for none */
     const uint8_t *residual;
-    int32_t *sums; /* NULL, or where the sums of every window go instead: something else finishes them */
+    int32_t *sums; /* NULL, or where the sums of every window go instead, `stride` apart: something else finishes them */
     uint8_t *y;
     isize stride, channels; /* bytes from one pixel of y to the next, and how many of them are computed */
     tile_finish finish;
@@ -118,6 +118,16 @@ INLINE int32_t four_bytes(const uint8_t *x) {
 
 /* Returns 0 with a reason. */
 HIDDEN int check_gathered(checker *c, const conv_step *s, const conv_limits *limits, isize sum_bytes, gather_plan *t);
+
+/* A matrix of constant weights (outputs, depth) for the same kernels. Returns the bytes that it has when packed, -1 where
+   these are too many, and fills in the plan, whose `weight` is set by the caller. */
+HIDDEN isize size_matrix(isize depth, isize outputs, int64_t bits, gather_plan *t);
+HIDDEN int pack_matrix(const gather_plan *t, isize depth, const int8_t *weight, int8_t *to); /* 0 where there is no memory */
+/* sums[r * apart + c] = Σ_k x[r, k] weight[from + c, k] for rows of round_up(depth, 4) bytes, and columns as many as a multiple
+   of 16. */
+HIDDEN void multiply_matrix(const gather_plan *t, const uint8_t *x, isize rows, isize from, isize columns, int32_t *sums,
+                            isize apart);
+
 HIDDEN void run_gathered(frame *f, const conv_step *s, const gather_plan *t, const sum_finish *finish, isize work);
 
 #endif

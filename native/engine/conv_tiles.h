@@ -114,10 +114,13 @@ TILE_INLINE void NAME(store_tile)(ints (*sum)[VECTORS], const tile_panel *given,
         NAME(store_bytes)(sum, p, window, rows, 1);
         return;
     }
-    int32_t own[ROWS * TILE_CHANNELS], *sums = p->finish.form == TILE_SUMS ? p->sums + window * TILE_CHANNELS : own;
+    int32_t own[ROWS * TILE_CHANNELS];
+    const int whole = p->finish.form == TILE_SUMS;
+    int32_t *sums = whole ? p->sums + window * p->stride : own;
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v++) VECTOR(store_ints)(sums + r * TILE_CHANNELS + LANES * v, sum[r][v]);
-    if (sums == own) NAME(store_each)(sums, p, window, rows);
+        for (int v = 0; v < VECTORS; v++)
+            VECTOR(store_ints)(sums + r * (whole ? p->stride : TILE_CHANNELS) + LANES * v, sum[r][v]);
+    if (!whole) NAME(store_each)(own, p, window, rows);
 }
 
 /* Computes `rows` windows from i on. */
@@ -196,7 +199,7 @@ TILE_INLINE void NAME(depthwise_windows)(const tile_panel *given, const int fits
             continue;
         }
         for (int v = 0; v < BLOCK_VECTORS; v++) VECTOR(store_ints)(sums + LANES * v, sum[v]);
-        int32_t ordered[BLOCK_CHANNELS], *to = p.finish.form == TILE_SUMS ? p.sums + i * BLOCK_CHANNELS : ordered;
+        int32_t ordered[BLOCK_CHANNELS], *to = p.finish.form == TILE_SUMS ? p.sums + i * p.stride : ordered;
         for (isize c = 0; c < BLOCK_CHANNELS; c++) to[c] = sums[BLOCK_VECTORS == VECTORS ? c : block_lane(c)];
         if (to == ordered) NAME(store_block)(ordered, &p, i);
     }

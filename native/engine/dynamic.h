@@ -3,6 +3,7 @@
 #ifndef INTACT8_DYNAMIC_H
 #define INTACT8_DYNAMIC_H
 
+#include "conv_gather.h"
 #include "product.h"
 
 #define REACH 127.0f           /* the largest quantized magnitude */
@@ -18,8 +19,9 @@ HIDDEN void quantize_row(const float *x, float s, uint8_t *q, isize count);
 HIDDEN float quantize_gelu(const float *x, uint8_t *q, isize count, float *g);
 INLINE isize gelu_memory(isize count) { return count + ceil_div(count, BLOCK); }
 
-/* Weights (columns, depth), packed. */
+/* Weights (columns, depth), packed for `product`, or as a matrix for the kernels of convolutions where that is NULL. */
 typedef struct {
+    gather_plan matrix;
     const int8_t *packed;
     const int32_t *offsets; /* -128 Σ_k weight[c, k], which sums of bytes q + 128 need */
     isize depth, columns;   /* as packed */
@@ -32,9 +34,11 @@ HIDDEN const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth
 
 /* Sums of `rows` rows with up to PRODUCT_COLUMNS columns from `from` on, a multiple of that. */
 INLINE void multiply_block(const dynamic_weight *w, const uint8_t *q, isize rows, isize from, int32_t *sums, isize apart) {
-    const isize at = from * w->depth;
-    w->product(q, w->depth, rows, w->depth, w->packed + (w->nibbles ? at / 2 : at), min_size(w->columns - from, PRODUCT_COLUMNS),
-               sums, apart);
+    const isize at = from * w->depth, columns = min_size(w->columns - from, PRODUCT_COLUMNS);
+    if (!w->product)
+        multiply_matrix(&w->matrix, q, rows, from, columns, sums, apart);
+    else
+        w->product(q, w->depth, rows, w->depth, w->packed + (w->nibbles ? at / 2 : at), columns, sums, apart);
 }
 
 /* fl(fl(fl(sum + offset) scale) s) */

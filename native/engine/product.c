@@ -191,19 +191,14 @@ static void product_nibbles_vnni(const uint8_t *x, isize stride, isize rows, isi
 #define AVX2_TARGET __attribute__((target("avx2")))
 #define AVX2_INLINE static inline __attribute__((always_inline, target("avx2")))
 
-/* Where the weights of 16 columns are: in bytes, in the low halves of bytes, or in their high halves. */
-enum halves { BYTES, LOW, HIGH };
-
-/* The weights of four columns; those of 4 bits times 16. */
-AVX2_INLINE __m256i wide_weights(const int8_t *weight, const enum halves halves) {
-    __m128i w = _mm_loadu_si128((const __m128i *)(const void *)weight);
-    if (halves == LOW) w = _mm_slli_epi16(w, 4);
-    return _mm256_cvtepi8_epi16(halves == BYTES ? w : _mm_and_si128(w, _mm_set1_epi8((char)0xf0)));
+/* The weights of four columns. */
+AVX2_INLINE __m256i wide_weights(const int8_t *weight) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)weight));
 }
 
 /* 16 columns of some rows; `apart_k` is the distance of the words of weights. */
 AVX2_INLINE void tile_avx2(const uint8_t *x, isize stride, isize depth, const int8_t *weight, isize apart_k, int32_t *sums,
-                           isize apart, const int rows, const enum halves halves) {
+                           isize apart, const int rows) {
     __m256i sum[AVX2_ROWS][4]; /* each two partial sums of four columns */
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) sum[r][v] = _mm256_setzero_si256();
@@ -215,40 +210,26 @@ AVX2_INLINE void tile_avx2(const uint8_t *x, isize stride, isize depth, const in
             four[r] = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(word)));
         }
         for (int v = 0; v < 4; v++) {
-            const __m256i w = wide_weights(weight + 16 * v, halves);
+            const __m256i w = wide_weights(weight + 16 * v);
             for (int r = 0; r < rows; r++) sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(four[r], w));
         }
     }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v += 2) { /* both partial sums of eight columns, which come out lane by lane */
             const __m256i both = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[r][v], sum[r][v + 1]), 0xd8);
-            _mm256_storeu_si256((__m256i *)(void *)(sums + r * apart + 4 * v), halves == BYTES ? both : _mm256_srai_epi32(both, 4));
+            _mm256_storeu_si256((__m256i *)(void *)(sums + r * apart + 4 * v), both);
         }
-}
-
-AVX2_INLINE void tiles_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize apart_k,
-                            int32_t *sums, isize apart, const enum halves halves) {
-    isize r = 0;
-    for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
-        tile_avx2(x + r * stride, stride, depth, weight, apart_k, sums + r * apart, apart, AVX2_ROWS, halves);
-    for (; r < rows; r++) tile_avx2(x + r * stride, stride, depth, weight, apart_k, sums + r * apart, apart, 1, halves);
 }
 
 AVX2_TARGET static void product_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
                                      isize columns, int32_t *sums, isize apart) {
     for (isize from = 0; from < columns; from += 16) {
         const isize block = from / PRODUCT_COLUMNS * PRODUCT_COLUMNS, wide = min_size(columns - block, PRODUCT_COLUMNS);
-        tiles_avx2(x, stride, rows, depth, weight + block * depth + (from - block) * 4, 4 * wide, sums + from, apart, BYTES);
-    }
-}
-
-AVX2_TARGET static void product_nibbles_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
-                                             isize columns, int32_t *sums, isize apart) {
-    for (isize from = 0; from < columns; from += 32) {
-        const isize block = from / PRODUCT_COLUMNS * PRODUCT_COLUMNS, wide = min_size(columns - block, PRODUCT_COLUMNS);
-        const int8_t *w = weight + block * depth / 2 + (from - block) * 2;
-        tiles_avx2(x, stride, rows, depth, w, 2 * wide, sums + from, apart, LOW);
-        tiles_avx2(x, stride, rows, depth, w, 2 * wide, sums + from + 16, apart, HIGH);
+        const int8_t *w = weight + block * depth + (from - block) * 4;
+        isize r = 0;
+        for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
+            tile_avx2(x + r * stride, stride, depth, w, 4 * wide, sums + r * apart + from, apart, AVX2_ROWS);
+        for (; r < rows; r++) tile_avx2(x + r * stride, stride, depth, w, 4 * wide, sums + r * apart + from, apart, 1);
     }
 }
 
@@ -257,11 +238,7 @@ product_kernel product_of_isa(void) {
     return isa == AVX512_VNNI ? product_vnni : isa >= AVX2 && isa < AVX512_VNNI ? product_avx2 : product_plain;
 }
 
-product_kernel nibble_product_of_isa(void) {
-    const enum isa isa = current_isa();
-    if (isa == AVX512_VNNI) return product_nibbles_vnni;
-    return isa >= AVX2 && isa < AVX512_VNNI ? product_nibbles_avx2 : NULL;
-}
+product_kernel nibble_product_of_isa(void) { return current_isa() == AVX512_VNNI ? product_nibbles_vnni : NULL; }
 #else
 product_kernel product_of_isa(void) { return product_plain; }
 product_kernel nibble_product_of_isa(void) { return NULL; }

@@ -1,5 +1,5 @@
-/* Exact int32 products of rows of bytes with packed int8 weights: what products of activations, dynamic linear layers,
-   recurrent layers and attention share. */
+/* Exact int32 products of rows of bytes with packed int8 weights: what products of activations and attention share, and, on
+   AVX-512 VNNI and in plain C, dynamic linear and recurrent layers. */
 
 #ifndef INTACT8_PRODUCT_H
 #define INTACT8_PRODUCT_H

@@ -85,19 +85,31 @@ void run_quantize_rows(frame *f, const int64_t *step, void *prepared) {
 
 /* ---- the product -------------------------------------------------------------------------------------------------------- */
 
-static int pack_weights(checker *c, int64_t value, isize depth, isize columns, int64_t bits, const dynamic_weight *w,
-                        int32_t *offsets, int8_t *packed) {
+/* Packs weights for a product: blocks of columns, in 4 bits or bytes. */
+static int pack_columns(const dynamic_weight *w, isize depth, isize columns, const int8_t *weight, int8_t *to) {
     const isize bytes = w->depth * w->columns;
-    const int8_t *weight = int8_weights(c, value, depth * columns, bits);
-    int8_t *panels = w->nibbles ? (int8_t *)malloc((size_t)bytes) : packed;
-    const int ready = weight && panels;
-    if (ready) {
-        pack_product((const uint8_t *)weight, depth, columns, w->columns, 1, depth, 0, panels);
-        sum_columns(panels, w->depth, w->columns, offsets);
-        for (isize i = 0; i < w->columns; i++) offsets[i] = (int32_t)(0u - 128u * (uint32_t)offsets[i]);
-        if (w->nibbles) pack_nibbles(panels, bytes, 64, packed);
+    int8_t *panels = w->nibbles ? (int8_t *)malloc((size_t)bytes) : to;
+    if (!panels) return 0;
+    pack_product((const uint8_t *)weight, depth, columns, w->columns, 1, depth, 0, panels);
+    if (w->nibbles) pack_nibbles(panels, bytes, 64, to);
+    if (panels != to) free(panels);
+    return 1;
+}
+
+MULTIVERSION static void find_offsets(const int8_t *restrict weight, isize depth, isize columns, int32_t *restrict offsets) {
+    for (isize i = 0; i < columns; i++, weight += depth) {
+        uint32_t sum = 0;
+        for (isize k = 0; k < depth; k++) sum += (uint32_t)weight[k];
+        offsets[i] = (int32_t)(0u - 128u * sum);
     }
-    if (panels != packed) free(panels);
+}
+
+static int pack_weights(checker *c, int64_t value, isize depth, isize columns, int64_t bits, const dynamic_weight *w,
+                        int32_t *offsets, int8_t *to) {
+    const int8_t *weight = int8_weights(c, value, depth * columns, bits);
+    const int ready = weight && (w->product ? pack_columns(w, depth, columns, weight, to) : pack_matrix(&w->matrix, depth, weight, to));
+    memset(offsets, 0, (size_t)w->columns * sizeof *offsets);
+    if (ready) find_offsets(weight, depth, columns, offsets);
     free_weights(weight, bits);
     if (!ready) discard_memory(c, offsets);
     return ready || refuse(c, "there is no memory to pack weights");
@@ -105,19 +117,22 @@ static int pack_weights(checker *c, int64_t value, isize depth, isize columns, i
 
 const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits) {
     if (!check_weights(c, value, checked_product(depth, columns), bits)) return NULL;
-    const product_kernel product = bits == 4 && depth <= NIBBLE_DEPTH ? nibble_product_of_isa() : NULL;
-    const int nibbles = product != NULL;
-    const isize deep = packed_depth(depth), wide = round_up(columns, nibbles ? 32 : 16), begin = round_up(4 * wide, ALIGNMENT);
-    const isize bytes = checked_product(deep, wide);
+    dynamic_weight *w = (dynamic_weight *)plan_memory(c, sizeof *w);
+    if (!w) return NULL;
+    const product_kernel few_bits = bits == 4 && depth <= NIBBLE_DEPTH ? nibble_product_of_isa() : NULL;
+    const enum isa isa = current_isa();
+    *w = (dynamic_weight){.depth = packed_depth(depth), .nibbles = few_bits != NULL};
+    w->columns = round_up(columns, w->nibbles ? 32 : 16);
+    if (isa == AVX512_VNNI || isa == PLAIN) w->product = few_bits ? few_bits : product_of_isa();
+    isize bytes = checked_product(w->depth, w->columns) / (w->nibbles ? 2 : 1);
+    if (!w->product) bytes = size_matrix(depth, columns, bits, &w->matrix);
+    const isize begin = round_up(4 * w->columns, ALIGNMENT);
     int fresh;
-    uint8_t *to = (uint8_t *)shared_memory(c, constant_at(c, value), nibbles ? NIBBLE_VARIANT : BYTE_VARIANT,
-                                           checked_sum(nibbles ? bytes / 2 : bytes, begin), &fresh);
-    dynamic_weight *found = to ? (dynamic_weight *)plan_memory(c, sizeof *found) : NULL;
-    if (!found) return NULL;
-    int32_t *offsets = (int32_t *)(void *)to;
-    int8_t *packed = (int8_t *)(to + begin);
-    *found = (dynamic_weight){packed, offsets, deep, wide, nibbles, nibbles ? product : product_of_isa()};
-    return !fresh || pack_weights(c, value, depth, columns, bits, found, offsets, packed) ? found : NULL;
+    uint8_t *to = (uint8_t *)shared_memory(c, constant_at(c, value), w->nibbles ? NIBBLE_VARIANT : BYTE_VARIANT,
+                                           bytes < 0 ? -1 : checked_sum(bytes, begin), &fresh);
+    if (!to) return NULL;
+    w->offsets = (const int32_t *)(void *)to, w->packed = (const int8_t *)to + begin, w->matrix.weight = w->packed;
+    return !fresh || pack_weights(c, value, depth, columns, bits, w, (int32_t *)(void *)to, (int8_t *)to + begin) ? w : NULL;
 }
 
 typedef struct {
