@@ -55,8 +55,38 @@ AVX512_TARGET static void float_product_512(const float *x, isize stride, isize 
     for (; from < columns; from += 16) float_rows(x, stride, rows, depth, w + from, columns, y + from, apart, 12, 1);
 }
 
+#define AVX2_ROWS 4
+
+/* 16 columns of some rows, whose products and sums are rounded one by one, as in plain C. */
+__attribute__((target("avx2"), always_inline)) static inline void float_tile_256(const float *x, isize stride, isize depth,
+                                                                                const float *w, isize columns, float *y,
+                                                                                isize apart, const int rows) {
+    __m256 sum[AVX2_ROWS][2];
+    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+    for (isize k = 0; k < depth; k++, w += columns) {
+        const __m256 part[2] = {_mm256_loadu_ps(w), _mm256_loadu_ps(w + 8)};
+        for (int r = 0; r < rows; r++) {
+            const __m256 value = _mm256_set1_ps(x[r * stride + k]);
+            for (int v = 0; v < 2; v++) sum[r][v] = _mm256_add_ps(sum[r][v], _mm256_mul_ps(value, part[v]));
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 2; v++) _mm256_storeu_ps(y + r * apart + 8 * v, sum[r][v]);
+}
+
+__attribute__((target("avx2"))) static void float_product_256(const float *x, isize stride, isize rows, isize depth,
+                                                              const float *w, isize columns, float *y, isize apart) {
+    for (isize from = 0; from < columns; from += 16) {
+        isize r = 0;
+        for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
+            float_tile_256(x + r * stride, stride, depth, w + from, columns, y + r * apart + from, apart, AVX2_ROWS);
+        for (; r < rows; r++) float_tile_256(x + r * stride, stride, depth, w + from, columns, y + r * apart + from, apart, 1);
+    }
+}
+
 float_product_kernel float_product_of_isa(void) {
-    return current_isa() == AVX512_VNNI ? float_product_512 : float_product_plain;
+    const enum isa isa = current_isa();
+    return isa == AVX512_VNNI ? float_product_512 : isa == PLAIN ? float_product_plain : float_product_256;
 }
 #else
 float_product_kernel float_product_of_isa(void) { return float_product_plain; }
