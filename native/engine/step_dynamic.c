@@ -98,9 +98,9 @@ static int pack_columns(const dynamic_weight *w, isize depth, isize columns, con
 
 MULTIVERSION static void find_offsets(const int8_t *restrict weight, isize depth, isize columns, int32_t *restrict offsets) {
     for (isize i = 0; i < columns; i++, weight += depth) {
-        uint32_t sum = 0;
-        for (isize k = 0; k < depth; k++) sum += (uint32_t)weight[k];
-        offsets[i] = (int32_t)(0u - 128u * sum);
+        int64_t sum = 0;
+        for (isize k = 0; k < depth; k++) sum += weight[k];
+        offsets[i] = (int32_t)(uint32_t)(-128 * sum);
     }
 }
 
