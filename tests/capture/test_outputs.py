@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,15 @@ class Pair(NamedTuple):
 class Output:
     logits: Any
     hidden: Any = None
+
+
+@dataclasses.dataclass
+class Doubled:
+    value: Any
+    twice: Any = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.twice = self.value * 2
 
 
 class Net(nn.Module):
@@ -108,6 +117,8 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
     "infinity": (lambda m, y, x: (y, float("inf")), "the number inf is returned"),
     "number-key": (lambda m, y, x: {1: y}, "a dict with the key 1"),
     "device": (lambda m, y, x: (y, y.device), "returns a device"),
+    "known-to-torch-only": (lambda m, y, x: deque([y]), "returns a deque"),
+    "computing-class": (lambda m, y, x: Doubled(y), "a class that computes when it is made is returned"),
     "nothing-in-it": (lambda m, y, x: (y, y[:, 4:]), "which holds nothing"),
     "random": (lambda m, y, x: y + 4 * torch.rand(4), "random numbers"),
     "computed-weight": (lambda m, y, x: F.conv1d(y, y.mean((0, 2)).view(1, 4, 1)), "computed from the network's input"),

@@ -193,12 +193,16 @@ def register_outputs(value: Any) -> None:
     if is_cache(value):
         register_cache()
         return
+    raise _no_output(value)
+
+
+def _no_output(value: Any) -> CaptureError:
     what = f"the model returns a {type(value).__name__}"
     why = "only tensors, lists, tuples, dicts and dataclasses of them can be taken apart"
-    remedy = "return one of these, or register the type with torch.utils._pytree.register_pytree_node"
+    remedy = "return one of these"
     if type(value).__name__.endswith("Cache"):
         remedy = "give a DynamicCache, whose tensors become inputs and outputs, or use_cache=False"
-    raise CaptureError(what, where="the model's output", why=why, remedy=remedy)
+    return CaptureError(what, where="the model's output", why=why, remedy=remedy)
 
 
 def register_cache() -> None:
@@ -283,6 +287,8 @@ def describe(value: Any) -> Any:
         return _described(value, type(value).__match_args__)
     if isinstance(value, (list, tuple)):
         return {"list" if isinstance(value, list) else "tuple": [describe(v) for v in value]}
+    if not is_plain(value):
+        raise _no_output(value)
     return {"value": value}
 
 

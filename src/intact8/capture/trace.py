@@ -25,7 +25,7 @@ from intact8.capture.names import rename
 from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_dicts
 from intact8.capture.results import known_dtype, plain, returned
 from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
-from intact8.errors import CaptureError, InputError, InternalError
+from intact8.errors import CaptureError, InputError, InternalError, in_short
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,12 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
             leaves.append(plain(item, given, position))
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
-    structure = describe(pytree.tree_unflatten(leaves, with_dicts(out_spec)))
+    try:
+        output = pytree.tree_unflatten(leaves, with_dicts(out_spec))
+    except Exception as error:
+        what, remedy = "a class that computes when it is made is returned", "compute it in forward, and return the result"
+        raise CaptureError(what, where="the model's output", why=in_short(error), remedy=remedy) from error
+    structure = describe(output)
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
     graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
     # Parametrized layers have a child that computes their weight, and are leaves all the same.
