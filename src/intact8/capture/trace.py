@@ -268,7 +268,8 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     try:
         output = pytree.tree_unflatten(leaves, with_dicts(out_spec))
     except Exception as error:
-        what, remedy = "a class that computes when it is made is returned", "compute it in forward, and return the result"
+        what = "a class that computes when it is made is returned"
+        remedy = "compute it in forward, and return the result"
         raise CaptureError(what, where="the model's output", why=in_short(error), remedy=remedy) from error
     structure = describe(output)
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
