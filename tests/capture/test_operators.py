@@ -375,6 +375,31 @@ def test_convolution_with_a_computed_weight_is_a_product_of_windows() -> None:
     check(Function(convolved), x, batches=(2,))
 
 
+@pytest.mark.parametrize("images", [False, True])
+def test_transposed_convolutions_and_those_of_rows_take_computed_weights(images: bool) -> None:
+    """As in StyleGAN2, whose styles scale the weights."""
+    x = torch.randn(2, 4, 5, 3) if images else torch.randn(2, 4, 6)
+
+    def convolved(x: Tensor, m: Any) -> Tensor:
+        if not images:
+            weight = x.mean(0)[:, :3].reshape(4, 1, 3).expand(4, 2, 3)
+            y = F.conv1d(x, weight, torch.ones(4), 2, 1, 1, 2)
+            return F.conv_transpose1d(y, weight, torch.ones(4), 3, 2, 1, 2, 2)
+        weight = x.mean(0)[:, :3, :2].reshape(4, 1, 3, 2).expand(4, 2, 3, 2)
+        return F.conv_transpose2d(x, weight, torch.ones(4), (2, 1), (1, 2), (1, 0), 2, (1, 3))
+
+    check(Function(convolved), x, batches=(2,))
+
+
+def test_distributions_do_not_look_at_their_arguments_while_a_model_is_exported() -> None:
+    def density(x: Tensor, m: Any) -> Tensor:
+        return torch.distributions.Normal(x.mean(1), x.std(1)).log_prob(x[:, 0])
+
+    check(Function(density), torch.randn(3, 4, 5))
+    with pytest.raises(ValueError, match="to satisfy the constraint"):
+        torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
+
+
 def test_experts_multiply_the_rows_of_their_groups() -> None:
     x, weight, ends = torch.randn(7, 4), torch.randn(3, 4, 5), torch.tensor([2, 2, 7])
     expected = torch.cat([x[:2] @ weight[0], x[2:] @ weight[2]])

@@ -121,7 +121,10 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
     "computing-class": (lambda m, y, x: Doubled(y), "a class that computes when it is made is returned"),
     "nothing-in-it": (lambda m, y, x: (y, y[:, 4:]), "which holds nothing"),
     "random": (lambda m, y, x: y + 4 * torch.rand(4), "random numbers"),
-    "computed-weight": (lambda m, y, x: F.conv1d(y, y.mean((0, 2)).view(1, 4, 1)), "computed from the network's input"),
+    "computed-weight": (
+        lambda m, y, x: F.conv3d(y[..., None, None], y.mean((0, 2)).view(1, 4, 1, 1, 1)),
+        "computed from the network's input",
+    ),
 }
 
 

@@ -25,10 +25,12 @@ def batched(c: Call, x: Any, rank: int) -> Value:
 
 @handles("conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d")
 def conv(c: Call) -> Any:
-    """Record a convolution; one of images whose weight the network computes by a formula."""
+    """Record a convolution; one of rows or images whose weight the network computes by a formula."""
     transposed = bool(c.args.get("transposed", "transpose" in c.op))
-    if isinstance(c["weight"], Value) and len(c.shape(c["weight"])) == 4 and not transposed:
-        return c.builder.by_formula(c, with_computed_weight)
+    if isinstance(c["weight"], Value) and len(c.shape(c["weight"])) < 5:
+        transpose = "transpose" in c.op
+        if transpose or not transposed:
+            return c.builder.by_formula(c, transposed_with_computed_weight if transpose else with_computed_weight)
     params = c.params(weight=c["weight"], bias=c["bias"])
     n = len(c["weight"].shape) - 2
     x, padding = batched(c, c["input"], n + 2), c["padding"]
@@ -49,10 +51,13 @@ def with_computed_weight(
     dilation: Any = 1,
     *rest: Any,
 ) -> Any:
-    """Compute a convolution of images as the product of the weight and the windows of the input."""
+    """Compute a convolution of rows or images as the product of the weight and the windows of the input."""
     groups, kernel = (rest[-1] if rest else 1), weight.shape[2:]
     if isinstance(padding, str):
         return NotImplemented
+    if len(kernel) == 1:
+        high = ([one, *spatial(given, 1)] for one, given in ((1, stride), (0, padding), (1, dilation)))
+        return with_computed_weight(x.unsqueeze(2), weight.unsqueeze(2), bias, *high, groups).squeeze(2)
     (sh, sw), (ph, pw), (dh, dw) = (spatial(v, 2) for v in (stride, padding, dilation))
     rows = (x.shape[2] + 2 * ph - dh * (kernel[0] - 1) - 1) // sh + 1
     columns = F.unfold(x, kernel, (dh, dw), (ph, pw), (sh, sw))
@@ -60,6 +65,30 @@ def with_computed_weight(
     y = torch.matmul(weight.reshape(groups, weight.shape[0] // groups, -1), columns)
     y = y.reshape(x.shape[0], weight.shape[0], rows, -1)
     return y if bias is None else y + bias[:, None, None]
+
+
+def transposed_with_computed_weight(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """Compute a transposed convolution as one of the input with zeros between its elements, the weight turned round."""
+    n = weight.dim() - 2
+    given = (spatial(v, n) for v in (stride, padding, output_padding, dilation))
+    for dim, (step, cut_off, more, apart) in enumerate(zip(*given, strict=True), start=2):
+        if step > 1:
+            size = x.shape[dim]
+            spread = F.pad(x.unsqueeze(dim + 1), [0, 0] * (x.dim() - dim - 1) + [0, step - 1])
+            x = spread.flatten(dim, dim + 1).narrow(dim, 0, (size - 1) * step + 1)
+        edge = apart * (weight.shape[dim] - 1) - cut_off
+        x = F.pad(x, [0, 0] * (x.dim() - dim - 1) + [edge, edge + more])
+    turned = weight.flip(*range(2, weight.dim())).reshape(groups, -1, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
+    return with_computed_weight(x, turned, bias, 1, 0, dilation, groups)
 
 
 def named_padding(c: Call, x: Value, padding: str, dilation: list[int]) -> tuple[list[int], Value]:

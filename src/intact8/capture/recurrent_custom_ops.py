@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.nn.utils.rnn as rnn_utils
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from intact8.arithmetic.recurrent import state_count
 from intact8.capture.formulas_index import take_along_dim
@@ -165,12 +166,22 @@ def _exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
+class _Validated:
+    """Whether distributions look at their arguments: what was so before, but not in the thread that exports."""
+
+    def __init__(self, before: bool) -> None:
+        self.before = before
+
+    def __get__(self, instance: object, owner: type) -> bool:
+        return self.before and not _exporting()
+
+
 @contextmanager
 def traceable() -> Iterator[None]:
     """Let packed sequences, and ``take_along_dim`` for any number of samples, be exported in this block.
 
     People import the two functions by name, so that exchanging the names in torch would miss most of them: their code
-    is exchanged.
+    is exchanged. Distributions do not look at their arguments: they raise errors where values are out of bounds.
     """
     pairs: list[tuple[Any, Any]] = [
         (rnn_utils.pack_padded_sequence, _pack_padded_sequence),
@@ -181,6 +192,7 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
+        stack.enter_context(_exchanged(Distribution, "_validate_args", _Validated(Distribution._validate_args)))
         for function, replacement in pairs:
             stack.enter_context(_exchanged(function, "__code__", replacement.__code__))
         before = _exporting()
