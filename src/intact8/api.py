@@ -54,6 +54,7 @@ def convert(sim: Simulation) -> Program:
 def _lowered(sim: Simulation, measured: Measured | None) -> Program:
     trim()  # what calibration freed, while the simulation's weights stay
     program = lower(sim)
+    trim()  # what the golden vectors were computed in
     return replace(program, provenance=program.provenance | check_outputs(sim, measured))
 
 
@@ -86,8 +87,9 @@ def quantize(
     sums, then with everything between layers in float32, until it is not; the program's recipe says which. Where the
     samples are few, the outputs compared are those of a quarter of them, with ranges calibrated on the others; ranges
     leave room beyond what was seen where that brings outputs nearer (``room`` of the observer ``histogram``). Where
-    that is not enough and ``portable="auto"``, weights that take all of 8 bits are tried, and a warning tells of it.
-    Data that can be read only once, an iterator, are not read again.
+    that is not enough and ``portable="auto"``, weights that take all of 8 bits are tried, at last plain W8A8 itself
+    (ranges from the least value to the largest, channels and biases as they are), and a warning tells of it. Data
+    that can be read only once, an iterator, are not read again.
 
     Example:
         >>> import torch, intact8

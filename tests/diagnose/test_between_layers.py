@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import Recipe, Scheme
-from intact8.diagnose.between_layers import PARTS, _parts
+from intact8.diagnose.between_layers import PARTS, _may_be_behind, _parts, _plain
 from intact8.diagnose.fidelity import measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning
 from intact8.simulation import prepare
@@ -29,6 +29,10 @@ def samples(count: int, seed: int = 1) -> Tensor:
 
 TIGHT = Recipe(activation=Scheme(observer="minmax"))
 """Ranges without room for what the samples do not show."""
+
+
+PLAIN = _plain(Recipe())
+"""Plain W8A8."""
 
 
 def calibrated(x: Tensor, recipe: Recipe | None = None) -> intact8.Simulation:
@@ -57,6 +61,39 @@ def test_ranges_from_few_samples_get_room_where_that_helps_those_held_out() -> N
     assert recipe.between_layers == "auto" and recipe.activation.observer_args == {"room": True}
     (unseen,) = measure_unseen(calibrated(samples(4), recipe), [[samples(64, seed=2)]], [[samples(4)]]).outputs
     assert unseen["sqnr"] > 20
+
+
+def noisy(size: int = 32) -> nn.Sequential:
+    """Rounding errors grow so much that no few samples tell whether an output is nearer to float's than another."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(m for _ in range(16) for m in (nn.Linear(size, size), nn.Tanh()))).eval()
+    for module in net:
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=2 / size**0.5)
+    return net
+
+
+def test_where_few_samples_cannot_tell_plain_rounding_itself_is_taken() -> None:
+    x = torch.randn(4, 32, generator=torch.Generator().manual_seed(1))
+    with pytest.warns(AccuracyWarning):
+        program = intact8.quantize(noisy(), x)
+    recipe = Recipe.from_toml(program.recipe)
+    assert recipe == PLAIN
+    y, z = noisy()(x), torch.randn(64, 32, generator=torch.Generator().manual_seed(2))
+    sim = intact8.prepare(noisy(), x[:1], recipe).eval()
+    intact8.calibrate(sim, x)
+    assert y.shape == x.shape
+    (row,) = measure_unseen(sim, [[z]], [[x]]).outputs
+    assert abs(row["apart"]) < 0.005
+
+
+def test_parts_that_differ_too_much_do_not_show_that_an_output_is_near() -> None:
+    def rows(*apart: float) -> list[dict[str, object]]:
+        return [{"name": "y", "sqnr": 10.0, "plain": 10.0, "apart": a} for a in apart]
+
+    assert not _may_be_behind(rows(0.004, 0.005, 0.006, 0.005))
+    assert _may_be_behind(rows(-0.02, 0.009, 0.009, 0.01))[0]["name"] == "y"
+    assert not _may_be_behind([{"name": "y", "sqnr": 25.0}, {"name": "y", "sqnr": None}, {"name": "y", "sqnr": 40.0}])
 
 
 def test_many_samples_give_ranges_that_hold() -> None:

@@ -5,6 +5,10 @@ with a probability of at most 2/(n + 1), where they are drawn alike: where n is 
 come; where it is small, outputs that look good on the samples that gave the ranges can be clipped in any other. Few
 samples are therefore divided, and the outputs of every part are those of ranges calibrated on the others. By these
 it is also chosen whether ranges leave room for what few samples do not show (the observer's ``room``).
+
+Parts differ from each other, those of one sample most of all, so a recipe holds where the average of the parts is near
+enough to plain W8A8 by twice its standard error. Where none does, plain W8A8 itself is taken: as little rounded as a
+program can be, with the ranges that the samples had, and with weights as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import mean, stdev
@@ -23,7 +27,7 @@ from torch import Tensor
 from intact8.calibration.data import batches, device_of, merged
 from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
-from intact8.diagnose.fidelity import CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
+from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
@@ -79,11 +83,13 @@ def choose_between_layers(
             yield done[-1]
 
     def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
-        """Return for how many parts no output is behind, and the outputs that are in the next."""
-        for passed, part in enumerate(held_out(recipe)):
+        """Return for how many parts no output is behind, and the outputs that are in the next, or may be in others."""
+        done: list[Measured] = []
+        for part in held_out(recipe):
             if part.behind:
-                return passed, part.behind
-        return len(parts), []
+                return len(done), part.behind
+            done.append(part)
+        return len(done), [row for rows in zip(*(p.outputs for p in done), strict=True) for row in _may_be_behind(rows)]
 
     def with_room() -> Recipe:
         """Return the recipe, with room in its ranges where that brings outputs nearer by more than chance does; running
@@ -106,6 +112,9 @@ def choose_between_layers(
         if not rows:
             break
         lost = lost or rows[0]["name"]
+    else:
+        if sim.weight_points and (plain := _plain(sim.recipe)) is not None:
+            best, found = plain, None
     found = found or whole(best)
     if lost and best != sim.recipe:
         message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
@@ -126,6 +135,30 @@ def _clearly_above(a: list[float], b: list[float]) -> bool:
     """Return whether the pairs differ in favour of ``a``, on average by twice the standard error of that or more."""
     gains = [u - v for u, v in zip(a, b, strict=True)]
     return len(gains) > 1 and mean(gains) > 2 * stdev(gains) / math.sqrt(len(gains))
+
+
+def _may_be_behind(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return an output of several parts where its average cosine may be less than plain W8A8's by more than APART.
+
+    Of a part that is not suspicious it is known that 1 - cosine is at most half the noise.
+    """
+    found = [
+        row["apart"] if "apart" in row else 10 ** (-row["sqnr"] / 10) / 2 for row in parts if row["sqnr"] is not None
+    ]
+    if len(found) < 2 or (apart := mean(found) + 2 * stdev(found) / math.sqrt(len(found))) <= APART:
+        return []
+    return [{"name": parts[0]["name"], "apart": apart}]
+
+
+def _plain(recipe: Recipe) -> Recipe | None:
+    """Return plain W8A8; None where the recipe asks for ranges, weights or layers of its own."""
+    own = recipe.inputs or recipe.rules or recipe.smooth or recipe.portable is True
+    if own or recipe.activation.observer != "histogram":
+        return None
+    activation = replace(recipe.activation, observer="minmax")
+    return replace(
+        recipe, activation=activation, between_layers="float", portable=False, equalize=False, bias_correction=False
+    )
 
 
 def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
