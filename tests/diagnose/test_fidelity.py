@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import Recipe, Scheme, recipes
-from intact8.diagnose.fidelity import check_outputs
+from intact8.diagnose.fidelity import _Compared, check_outputs
 from intact8.errors import AccuracyWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -196,3 +196,23 @@ def test_data_that_cannot_be_read_again_is_not() -> None:
     torch.manual_seed(0)
     with pytest.warns(AccuracyWarning, match="between_layers="):
         intact8.quantize(Gated().eval(), iter(torch.randn(64, 16).split(32)))
+
+
+def test_tensors_are_compared_piece_by_piece() -> None:
+    """So the check at the end holds no copies of all outputs. Infinity in the float network does not count as noise."""
+    generator = torch.Generator().manual_seed(3)
+    wanted, noise = torch.randn(2, 3, 70_000, generator=generator), 0.1 * torch.randn(2, 3, 70_000, generator=generator)
+    whole, parts = _Compared(), _Compared()
+    whole.add(wanted, wanted + noise)
+    for w, n in zip(wanted, noise, strict=True):
+        parts.add(w, w + n)
+    expected = 10 * torch.log10(wanted.double().square().sum() / noise.double().square().sum())
+    cosine = torch.cosine_similarity(wanted.double().flatten(), (wanted + noise).double().flatten(), dim=0)
+    assert whole.sqnr == parts.sqnr == pytest.approx(float(expected), abs=0.01)
+    assert parts.cosine == pytest.approx(float(cosine), abs=1e-9)
+    assert whole.cosine == pytest.approx(float(cosine), abs=1e-9)
+    wanted[0, 0, 0] = float("inf")
+    odd = _Compared()
+    odd.add(wanted, wanted + noise)
+    assert odd.sqnr == whole.sqnr and odd.cosine == 0.0
+    assert _Compared().sqnr is None and _Compared().cosine == 0.0

@@ -86,12 +86,15 @@ def accumulate(q: Tensor, weight: Tensor) -> Tensor:
     short = weight.shape[1] * REACH * REACH < EXACT
     # cuBLAS may use TF32 for float32.
     if not weight.is_cuda and (short or float(weight.detach().abs().sum(1).max()) * REACH < EXACT):
-        return F.linear(q, weight) + 0.0  # no −0: integers have none
+        return F.linear(q, weight).add_(0.0)  # no −0: integers have none
     return F.linear(q.double(), weight.double()).float() + 0.0
 
 
 def scaled(acc: Tensor, scale: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
     """Compute fl(fl(acc·s_w)·s) + b of float32 sums: see ``intact8.arithmetic.dynamic.scaled``."""
+    if not torch.is_grad_enabled():  # rows of recurrent layers are long: one copy instead of three
+        y = acc.mul_(scale).mul_(s)
+        return y if bias is None else y.add_(bias)
     y = acc * scale * s
     return y if bias is None else y + bias
 

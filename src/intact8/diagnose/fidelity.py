@@ -21,6 +21,7 @@ from intact8.calibration.data import device_of
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.executors import Executor, FloatExecutor
 from intact8.errors import AccuracyWarning, warn
+from intact8.machine import trim_behind
 from intact8.simulation.quantized_tensor import real
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
@@ -105,32 +106,34 @@ def measure_unseen(sim: Simulation, unseen: Sequence[Sequence[Tensor]], seen: Se
 
 
 def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence[Sequence[Tensor]]) -> Measured:
+    """Compare outputs call by call; of all calls, only the float network's outputs are in memory together."""
     with torch.no_grad():
         results = [_float(sim, inputs) for inputs in calls]
-        wanted = _joined(outputs for outputs, _ in results)
-        got = _joined({name: real(v) for name, v in sim.run(list(inputs)).items()} for inputs in calls)
+        wanted = [outputs for outputs, _ in results]
+        trim_behind(max((t.nbytes for t in sim.tensors.values()), default=0))  # float kernels pack weights
+        found = _compared(wanted, ({n: real(v) for n, v in sim.run(list(inputs)).items()} for inputs in calls))
         outputs: list[dict[str, Any]] = [
-            {"name": n, "sqnr": _sqnr(wanted[n], got[n]) if wanted[n].dtype == torch.float32 else None}
+            {"name": n, "sqnr": found[n].sqnr if wanted[0][n].dtype == torch.float32 else None}
             for n in dict.fromkeys(sim.graph.outputs)
         ]
         suspicious = [row for row in outputs if row["sqnr"] is not None and row["sqnr"] < SUSPICIOUS]
-        ranges = _layer_input_ranges(sim, seen) if suspicious else {}
-        plain = _joined(_plain(sim, inputs, ranges) for inputs in calls) if suspicious else {}
+        if suspicious:
+            ranges = _layer_input_ranges(sim, seen)
+            plain = _compared(wanted, (_plain(sim, inputs, ranges) for inputs in calls))
         for row in suspicious:
-            y = wanted[row["name"]]
-            row["plain"] = _sqnr(y, plain[row["name"]])
-            row["apart"] = round(_cosine(y, plain[row["name"]]) - _cosine(y, got[row["name"]]), 4)
+            row["plain"] = plain[row["name"]].sqnr
+            row["apart"] = round(plain[row["name"]].cosine - found[row["name"]].cosine, 4)
     count = sum(int(inputs[0].shape[0]) if inputs[0].dim() else 1 for inputs in calls)
     return Measured(list(calls[0]), count, outputs, results[0][1])
 
 
-def _joined(calls: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return every output of all calls, flat."""
-    pieces: dict[str, list[Tensor]] = {}
-    for outputs in calls:
+def _compared(wanted: Iterable[Mapping[str, Tensor]], got: Iterable[Mapping[str, Tensor]]) -> dict[str, _Compared]:
+    """Compare every output over all calls."""
+    found: dict[str, _Compared] = {}
+    for expected, outputs in zip(wanted, got, strict=True):
         for name, y in outputs.items():
-            pieces.setdefault(name, []).append(y.flatten())
-    return {name: torch.cat(found) for name, found in pieces.items()}
+            found.setdefault(name, _Compared()).add(expected[name], y)
+    return found
 
 
 def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str, Any]:
@@ -168,28 +171,52 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
     return found
 
 
+@dataclass
+class _Compared:
+    """Sums over the elements of tensors that are compared, piece by piece."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    products: float = 0.0
+    squares: float = 0.0
+    own: float = 0.0
+
+    def add(self, wanted: Tensor, got: Tensor) -> None:
+        """Take in a tensor and what stands for it."""
+        wanted, got = wanted.flatten(), got.flatten()
+        for start in range(0, len(wanted), PIECE):
+            w, g = (t[start : start + PIECE].double() for t in (wanted, got))
+            self.products, self.squares, self.own = (
+                self.products + float(w @ g),
+                self.squares + float(w @ w),
+                self.own + float(g @ g),
+            )
+            finite = torch.isfinite(w)
+            w, g = w[finite], g[finite]
+            self.signal += float(w.square().sum())
+            self.noise += float((w - g).square().sum())
+
+    @property
+    def sqnr(self) -> float | None:
+        """Return the signal-to-noise ratio in dB, at most CLEAN; None where there is no signal."""
+        if self.signal == 0:
+            return None
+        if not math.isfinite(self.noise):
+            return -CLEAN
+        ratio = 10 * math.log10(self.signal / self.noise) if self.noise > 0 else CLEAN
+        return round(max(-CLEAN, min(CLEAN, ratio)), 2)
+
+    @property
+    def cosine(self) -> float:
+        """Return the cosine of the angle between the tensors; 0 where one has no direction."""
+        found = self.products / (math.sqrt(self.squares) * math.sqrt(self.own) or math.inf)
+        return found if math.isfinite(found) else 0.0
+
+
 def _sqnr(wanted: Tensor, got: Tensor) -> float | None:
-    """Return the signal-to-noise ratio in dB, at most CLEAN; None where there is no signal."""
-    signal = noise = 0.0
-    wanted, got = wanted.flatten(), got.flatten()
-    for start in range(0, len(wanted), PIECE):
-        w, g = (t[start : start + PIECE] for t in (wanted, got))
-        finite = torch.isfinite(w)
-        w, g = w[finite].double(), g[finite].double()
-        signal += float(w.square().sum())
-        noise += float((w - g).square().sum())
-    if signal == 0:
-        return None
-    if not math.isfinite(noise):
-        return -CLEAN
-    return round(max(-CLEAN, min(CLEAN, 10 * math.log10(signal / noise))), 2) if noise > 0 else CLEAN
-
-
-def _cosine(wanted: Tensor, got: Tensor) -> float:
-    """Return the cosine of the angle between two tensors; 0 where one has no direction."""
-    w, g = wanted.double().flatten(), got.double().flatten()
-    found = float(w @ g) / (float(w.norm() * g.norm()) or math.inf)
-    return found if math.isfinite(found) else 0.0
+    found = _Compared()
+    found.add(wanted, got)
+    return found.sqnr
 
 
 def _float(sim: Simulation, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, int]]:

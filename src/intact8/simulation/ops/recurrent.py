@@ -9,7 +9,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from intact8.arithmetic.dynamic_torch import accumulate, linear, quantize_rows
 from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS, state_count
 from intact8.capture.graph import Node
 from intact8.errors import InputError
+from intact8.machine import trim_behind
 from intact8.simulation.scales.quant_points import WeightPoint
 from intact8.simulation.weights.grid import on_grid
 from intact8.simulation.weights.quantize import weight_limits
@@ -92,8 +92,12 @@ def directions(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) ->
 def layer_arrays(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the layer's operation in a program."""
     parts = [d.arrays() for d in directions(node, tensors, point)]
-    found = {role: torch.stack([p[role].detach() for p in parts]).cpu().numpy() for role in parts[0]}
-    arrays = {role: a.astype(np.int8 if role in WEIGHTS else np.float32) for role, a in found.items()}
+    dtypes = {role: torch.int8 if role in WEIGHTS else torch.float32 for role in parts[0]}
+    arrays = {
+        role: torch.stack([p.pop(role).detach().to(dtype) for p in parts]).cpu().numpy()
+        for role, dtype in dtypes.items()
+    }
+    trim_behind(max(tensors[name].nbytes for name in node.params.values()))
     return arrays if is_relu(node) else arrays | {"tanh": recurrent.tanh_table()}
 
 
