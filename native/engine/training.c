@@ -250,8 +250,11 @@ typedef struct {
     double low, high; /* where there are no bounds; infinite where nothing is clipped */
 } round_words;
 
+/* clamp(R(x·factor / scale), low, high). */
+INLINE float row_integer(float x, float factor, float scale, float low, float high) { return rounded(x * factor / scale, low, high); }
+
 MULTIVERSION static void row_round(const float *x, float *q, isize count, float factor, float scale, float low, float high) {
-    for (isize i = 0; i < count; i++) q[i] = rounded(x[i] * factor / scale, low, high);
+    for (isize i = 0; i < count; i++) q[i] = row_integer(x[i], factor, scale, low, high);
 }
 
 static void round_some(const training_word *given, isize from, isize to) {
@@ -266,6 +269,37 @@ static void round_some(const training_word *given, isize from, isize to) {
 static void round_rows(const training_word *given, int threads) {
     const round_words *w = (const round_words *)(const void *)given;
     over(round_some, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+typedef struct {
+    const float *weight, *factor, *scale, *bounds, *m; /* as round_words; (rows) */
+    float *product;                                    /* q·m */
+    int8_t *bytes;                                     /* q */
+    int64_t rows, columns;
+    double low, high;
+} multiply_words;
+
+MULTIVERSION static void row_multiply(const multiply_words *w, isize row) {
+    const isize columns = (isize)w->columns;
+    const float factor = w->factor ? w->factor[row] : 1.0f, scale = w->scale[row], m = w->m[row];
+    const float low = w->bounds ? -w->bounds[row] : (float)w->low, high = w->bounds ? w->bounds[row] : (float)w->high;
+    const float *restrict x = w->weight + row * columns;
+    float *restrict product = w->product + row * columns;
+    int8_t *restrict bytes = w->bytes + row * columns;
+    for (isize i = 0; i < columns; i++) {
+        const float q = row_integer(x[i], factor, scale, low, high);
+        product[i] = q * m;
+        bytes[i] = (int8_t)(float_bits(q + ROUND_MAGIC));
+    }
+}
+
+static void multiply_some(const training_word *given, isize from, isize to) {
+    for (isize r = from; r < to; r++) row_multiply((const multiply_words *)(const void *)given, r);
+}
+
+static void multiply_rows(const training_word *given, int threads) {
+    const multiply_words *w = (const multiply_words *)(const void *)given;
+    over(multiply_some, given, (isize)w->rows, (isize)w->columns, threads);
 }
 
 typedef struct {
@@ -324,32 +358,6 @@ static void backward_some(const training_word *given, isize from, isize to) {
 static void rows_backward(const training_word *given, int threads) {
     const rows_backward_words *w = (const rows_backward_words *)(const void *)given;
     over(backward_some, given, (isize)w->rows, (isize)w->columns, threads);
-}
-
-typedef struct {
-    const float *q, *m; /* (rows, columns); (rows) */
-    float *weight;      /* q·m */
-    int8_t *bytes;      /* q */
-    int64_t rows, columns;
-} multiply_words;
-
-MULTIVERSION static void row_multiply(const float *q, float *weight, int8_t *bytes, isize count, float m) {
-    for (isize i = 0; i < count; i++) {
-        weight[i] = q[i] * m;
-        bytes[i] = (int8_t)(float_bits(q[i] + ROUND_MAGIC));
-    }
-}
-
-static void multiply_some(const training_word *given, isize from, isize to) {
-    const multiply_words *w = (const multiply_words *)(const void *)given;
-    const isize columns = (isize)w->columns;
-    for (isize r = from; r < to; r++)
-        row_multiply(w->q + r * columns, w->weight + r * columns, w->bytes + r * columns, columns, w->m[r]);
-}
-
-static void multiply_rows(const training_word *given, int threads) {
-    const multiply_words *w = (const multiply_words *)(const void *)given;
-    over(multiply_some, given, (isize)w->rows, (isize)w->columns, threads);
 }
 
 typedef struct {

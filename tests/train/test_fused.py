@@ -80,7 +80,7 @@ def test_rows_of_weights(shape: tuple[int, ...], folded: bool, limits: tuple[int
     taken = fused.Rows(weight, factor, scale, None, *ends)
     q = fused.round_rows(taken)
     assert torch.equal(q, v.round() if limits is None else v.round().clamp(*limits))
-    product, compact = fused.multiply_rows(q, m)
+    product, compact = fused.multiply_rows(taken, m)
     assert torch.equal(product, q * m.reshape(rows)) and torch.equal(compact, q.to(torch.int8))
     assert torch.equal(fused.expand_rows(compact, m), product)
     grad, step = torch.randn(shape), torch.rand(shape[0])

@@ -129,11 +129,12 @@ def round_rows(rows: Rows) -> Tensor:
     return q
 
 
-def multiply_rows(q: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
-    """Return integers of 8 bits times numbers per row, and the integers as int8."""
-    weight, compact = torch.empty_like(q), torch.empty_like(q, dtype=torch.int8)
-    _run("multiply_rows", q, m, weight, compact, len(q), q.numel() // len(q))
-    return weight, compact
+def multiply_rows(rows: Rows, m: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the integers, of 8 bits, times numbers per row, and the integers as int8."""
+    product, compact = torch.empty_like(rows.weight), torch.empty_like(rows.weight, dtype=torch.int8)
+    given = rows.weight, rows.factor, rows.scale, rows.bounds, m, product, compact
+    _run("multiply_rows", *given, *rows.sizes, rows.lo, rows.hi)
+    return product, compact
 
 
 def expand_rows(q: Tensor, m: Tensor) -> Tensor:

@@ -144,11 +144,12 @@ def check_learning(sim: Trainable) -> None:
 
     Called before every training step of the phase learn.
     """
-    modules = [m for m in sim.modules() if isinstance(m, LearnedScale)]
-    own = {id(module.value) for module in modules}
-    scales = [module.value for module in modules if module.value.requires_grad]
-    weights = [p for p in sim.parameters() if id(p) not in own and p.requires_grad]
-    reached = [module for module in modules if module.reached]
+    modules = list(sim.modules())  # walked once: a network has thousands
+    learners = [module for module in modules if isinstance(module, LearnedScale)]
+    scales = [module.value for module in learners if module.value.requires_grad]
+    others = (module for module in modules if not isinstance(module, LearnedScale))
+    weights = [p for module in others for p in module._parameters.values() if p is not None and p.requires_grad]
+    reached = [module for module in learners if module.reached]
     before = sim.scale_phase._before
     if before is not None and reached and scales and before[1].current(scales) and not before[0].current(weights):
         what = f"none of the {len(scales)} learned scales moved in the last training step, but weights did"

@@ -214,15 +214,18 @@ class Affine:
     def _folded_factor(self, weight: Tensor) -> Tensor:
         """Return what folding multiplies the weight by, with ones for zeros; broadcasts against ``weight``."""
         node, p = self.node, self.node.params
-        factor = torch.ones([1] * weight.dim(), device=weight.device)
+        factor: Tensor | None = None
         if "pre" in node.attrs:
-            factor = factor * per_input(batch_norm_factor(node, self.tensors, "pre"), weight, node)
+            factor = per_input(batch_norm_factor(node, self.tensors, "pre"), weight, node)
         if "bn" in node.attrs:
             after = batch_norm_factor(node, self.tensors)
             if "equalize.out" in p:
                 after = after / self.tensors[p["equalize.out"]]
-            factor = factor * per_output(after, weight, node)
-        return torch.where(factor == 0, torch.ones_like(factor), factor)
+            behind = per_output(after, weight, node)
+            factor = behind if factor is None else factor * behind
+        if factor is None:
+            return torch.ones([1] * weight.dim(), device=weight.device)
+        return torch.where(factor == 0, 1.0, factor)
 
     def integers(self, x_point: QuantPoint) -> Integers:
         """Return integer weight and bias for inputs of ``x_point``."""

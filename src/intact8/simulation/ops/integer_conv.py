@@ -36,7 +36,7 @@ def weighted_sum(
     it is fl(fl(fl(Σ x·q)·m) + bias), float32.
     """
     if m.numel() == 1:
-        m = m.expand(output_channels(node, grid.q))
+        m = m.expand(output_channels(node, grid.weight))
     if differentiable(x, *grid.sources, m, bias):
         y: Tensor = _Sum.apply(x, *grid.sources, m, bias, node, grid, exact)  # type: ignore[no-untyped-call]
         return y
@@ -59,7 +59,7 @@ def _value(
     exact: Exact | None,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Return the sum; ``weight`` is m·q where it is known already."""
+    """Return the sum; ``weight`` is m·q where it is known already, and the sum not exact."""
     dtype = _float_type(x, exact)
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(dtype)
@@ -77,27 +77,21 @@ def _value(
 
 
 def _by_rows(node: Node, q: Tensor, m: Tensor) -> bool:
-    """Return whether fused passes multiply the rows of the weight; ``q`` is float32 or int8."""
-    return (
-        not transposed(node)
-        and q.numel() > 0
-        and q.is_contiguous()
-        and fused.usable(m, *(() if q.dtype == torch.int8 else (q,)))
-    )
+    """Return whether fused passes multiply the rows of the weight; ``q`` is int8."""
+    return not transposed(node) and q.numel() > 0 and q.is_contiguous() and fused.usable(m)
 
 
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
         x, *sources, m, bias, node, grid, exact = args
-        if exact is None and _by_rows(node, grid.q, m):
-            weight, compact = fused.multiply_rows(grid.q, m.contiguous())
-        else:
-            weight, compact = None, grid.q.to(torch.int8)
+        product = grid.times(m) if exact is None and not transposed(node) else None
+        q = grid.q if product is None else product[1]
+        weight, compact = product or (None, q.to(torch.int8))
         ctx.save_for_backward(x, compact, m, *sources)
         ctx.node, ctx.limits, ctx.bias = node, grid.limits, None if bias is None else bias.dtype
         ctx.dtype = _float_type(x, exact)
-        return _value(node, x, grid.q, m, bias, exact, weight)
+        return _value(node, x, q, m, bias, exact, weight)
 
     @staticmethod
     @once_differentiable

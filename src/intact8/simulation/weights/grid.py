@@ -31,22 +31,39 @@ class Limits(NamedTuple):
     outside: tuple[Tensor, ...] | None = None
 
 
-class Grid(NamedTuple):
+class Grid:
     """Integer weights, and what they were computed from.
 
-    Attributes:
-        q: ``clamp(round(weight·factor / scale))``, float32, without gradient.
+    Args:
+        q: ``clamp(round(weight·factor / scale))``, float32, without gradient; or the rows that give it when it is read.
         weight: any shape.
         factor: factor of a folded batch norm, or None; broadcasts against ``weight``.
         scale: broadcasts against ``weight``.
         limits: None where nothing was clipped.
     """
 
-    q: Tensor
-    weight: Tensor
-    factor: Tensor | None
-    scale: Tensor
-    limits: Limits | None
+    def __init__(
+        self, q: Tensor | fused.Rows, weight: Tensor, factor: Tensor | None, scale: Tensor, limits: Limits | None
+    ) -> None:
+        self._q, self.weight, self.factor, self.scale, self.limits = q, weight, factor, scale, limits
+
+    @property
+    def q(self) -> Tensor:
+        """The integers, float32."""
+        if isinstance(self._q, fused.Rows):
+            self._q = fused.round_rows(self._q)
+        return self._q
+
+    def times(self, m: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return ``m·q`` for m (O,) and q as int8, without gradient; None where the fused pass does not take them."""
+        rows = self._q
+        if not fused.usable(m) or not self.weight.numel():
+            return None
+        if not isinstance(rows, fused.Rows):
+            if not fused.usable(rows):
+                return None
+            rows = fused.Rows(rows, None, torch.ones_like(m))
+        return fused.multiply_rows(rows, m.detach())
 
     @property
     def sources(self) -> Sources:
@@ -111,7 +128,7 @@ def on_grid(
     """
     rows = _rows(weight, factor, scale, limits) if numbers is None else None
     if rows is not None:
-        return Grid(fused.round_rows(rows), weight, factor, scale, limits)
+        return Grid(rows, weight, factor, scale, limits)
     q = (times(weight, factor) if numbers is None else numbers).div_(scale.detach()).round_()
     if limits is not None and limits.pairs is not None:
         whole, q = q, torch.clamp(q, -limits.pairs, limits.pairs)
