@@ -8,10 +8,11 @@ ones, which are trained here on Fashion-MNIST. Every result is written to OUT.js
 where it was interrupted. OUT.md is made from it. All are calibrated on the same samples, which are never held out.
 
 A method is "W8A8 PRESET", "W4A8 METHOD" (or other bits) for a method of ``recipes.reconstruct`` or "none" (rounding to
-nearest), or a peer's name. A preset with "+float" keeps what is between layers in float32, as NNCF does there.
-Small layers, which together hold a twentieth of all weights, keep weights of 8 bits, and
-with activations of 4 bits the first and the last layer have results of 8. No peer has 4-bit weights with 8-bit
-activations for convolutions.
+nearest), "tuned" (``intact8.tune``), or a peer's name. "tuned" and "NNCF accuracy control" may lose half a point of
+agreement in top-1 (of cosine, where there are no labels) with float32 on the samples that calibrate. A preset with
+"+float" keeps what is between layers in float32, as NNCF does there. Small layers, which together hold a twentieth of
+all weights, keep weights of 8 bits, and with activations of 4 bits the first and the last layer have results of 8. No
+peer has 4-bit weights with 8-bit activations for convolutions.
 """
 
 from __future__ import annotations
@@ -29,15 +30,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 import intact8
+import peers
 from assets import Task, fashion, folder, keywords, mobilenet, sentences
 from intact8 import recipes
 from qat_resnet import Vit, resnet, trained_on_fashion
 from qat_tables import describe
 from real_weights import NETWORKS, PEERS, decibels, run_all
 from store import Store
+
+DROP, TRIALS = 0.5, 40
+"""Points that "tuned" and NNCF's accuracy control may lose, and candidates of the first, at most."""
 
 TRAINED = Path(tempfile.gettempdir()) / "intact8-accuracy-table"
 """Where the weights of networks that are trained here are kept between runs."""
@@ -58,7 +63,9 @@ MAKERS: dict[str, Callable[[Path], Task]] = {
 METHODS = [
     "W8A8 default",
     "W8A8 accurate",
+    "tuned",
     "NNCF",
+    "NNCF accuracy control",
     "ONNX Runtime",
     "torch.ao FX",
     "W4A8 qdrop",
@@ -92,6 +99,38 @@ def ours(method: str, task: Task, iterations: int) -> tuple[Any, dict[str, Any]]
     return program.run, {"compared": report.elements, "mismatches": report.mismatches}
 
 
+def tuned(task: Task) -> tuple[Any, dict[str, Any]]:
+    """What predicts after ``intact8.tune``, and what it chose."""
+    metric = "top1" if len(task.labels) else "cosine"
+    found = intact8.tune(
+        task.model, task.calibration.split(32), metric=metric, max_drop=DROP, max_trials=TRIALS, engine="native"
+    )
+    report = intact8.verify(found.program, task.held_out[:8])
+    chosen = {"chosen": found.best.change, "time": round(found.best.time, 2), "trials": len(found.trials)}
+    return found.program.run, {"compared": report.elements, "mismatches": report.mismatches, **chosen}
+
+
+def controlled(task: Task) -> tuple[Any, dict[str, Any]]:
+    """What predicts after NNCF's accuracy control."""
+    exact = run_all(task.model, task.calibration)
+
+    def score(predict: peers.Predict) -> float:
+        found = run_all(predict, task.calibration)
+        if len(task.labels):
+            return 100 * float((found.argmax(1) == exact.argmax(1)).double().mean())
+        return 100 * float(nn.functional.cosine_similarity(found, exact, dim=1).mean())
+
+    predict, judgements = peers.nncf_accuracy_control(
+        task.model,
+        task.calibration,
+        task.calibration,
+        score,
+        DROP,
+        transformer=True,  # as column NNCF
+    )
+    return predict, {"trials": judgements}
+
+
 def compared(task: Task, expected: Tensor, found: Tensor) -> dict[str, Any]:
     """Top-1, its paired difference from float32 with half of its 95 % interval, and SQNR with its standard error."""
     ratio, error = decibels(expected.flatten(1), found.flatten(1))
@@ -114,7 +153,11 @@ def measured(method: str, task: Task, expected: Tensor, iterations: int) -> dict
     """One row."""
     begun, about = time.process_time(), {}
     try:
-        if method in PEERS:
+        if method == "tuned":
+            predict, about = tuned(task)
+        elif method == "NNCF accuracy control":
+            predict, about = controlled(task)
+        elif method in PEERS:
             predict = getattr(importlib.import_module("peers"), PEERS[method])(task.model, task.calibration)
         else:
             predict, about = ours(method, task, iterations)
@@ -142,6 +185,7 @@ def markdown(about: dict[str, str], results: dict[str, Any]) -> str:
         differ = f"{row['mismatches']} of {row['compared']:,}" if "compared" in row else ""
         base = f"{row['float']:.2f}" if "float" in row else ""
         noise = f"{row['db']:.1f} ± {row['db_error']:.1f} dB"
+        method += f" (×{row['time']}: {row['chosen']})" if "chosen" in row else ""
         cells = [network, str(row["held_out"]), base, method, *labels, noise, differ, f"{row['processor_seconds']:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

@@ -156,6 +156,47 @@ def nncf_predict(model: nn.Module, calibration: Tensor, threads: int = 2) -> Pre
     return lambda x: compiled([x.numpy()])[0]
 
 
+def nncf_accuracy_control(
+    model: nn.Module,
+    calibration: Tensor,
+    judged: Tensor,
+    score: Callable[[Predict], float],
+    max_drop: float,
+    transformer: bool = False,
+) -> tuple[Predict, int]:
+    """NNCF's quantization that reverts to float until ``score`` drops by no more than ``max_drop``.
+
+    Returns what predicts, in float32 where it is not int8, and how often networks were judged. NNCF ranks operations by
+    the outputs for ``judged``.
+    """
+    import logging
+
+    import nncf
+    import openvino
+
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    judgements = 0
+
+    def validate(network: Any, data: Any) -> float:
+        nonlocal judgements
+        judgements += 1
+        return score(lambda x: network([x.numpy()])[0])
+
+    converted = openvino.convert_model(copy.deepcopy(model).eval(), example_input=calibration[:1])
+    quantized = nncf.quantize_with_accuracy_control(
+        converted,
+        nncf.Dataset([x.numpy() for x in calibration.split(1)]),
+        nncf.Dataset([x.numpy() for x in judged.split(32)]),
+        validation_fn=validate,
+        max_drop=max_drop,
+        drop_type=nncf.DropType.ABSOLUTE,
+        subset_size=len(calibration),
+        model_type=nncf.ModelType.TRANSFORMER if transformer else None,
+    )
+    compiled = openvino.Core().compile_model(quantized, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda x: compiled([x.numpy()])[0], judgements
+
+
 def export_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
     """The float32 model as ONNX with a dynamic batch dimension."""
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from torch import nn
 import intact8
 from intact8 import recipes
 from intact8.diagnose.report.html import render
+from intact8.display import number
 from intact8.errors import InputError, StateError
 from intact8.program.file import digest
+from intact8.timing import Timing
+from intact8.tuning import measure
 from intact8.tuning.result import Trial, TuneResult
 
 
@@ -70,6 +74,22 @@ def test_programs_of_one_form_take_the_same_time(network: tuple[nn.Module, torch
     model, x = network
     result = intact8.tune(model, x, max_drop=0, max_trials=4, seconds=0.01, engine="reference")
     assert len(result.trials) == 4 and {trial.time for trial in result.trials} == {1.0}
+
+
+def test_a_busy_machine_gets_more_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest call of a turn may have been disturbed, in each of them: turns go on until none is faster."""
+    turns = iter([(3.0, 1.5), (1.0, 1.5), (1.01, 1.6)])
+
+    def timed(calls: Mapping[str, object], *, seconds: float, least: int) -> dict[str, Timing]:
+        assert (seconds, least) == (0.25, measure.LEAST_CALLS)
+        return {name: Timing(9.0, 9.0, 9.0, 7, value) for name, value in zip(calls, next(turns), strict=True)}
+
+    monkeypatch.setattr(measure, "interleaved", timed)
+    calls = {"start": lambda: None, "candidate": lambda: None}
+    assert measure.fastest_calls(calls, 0.5) == {"start": 1.0, "candidate": 1.5}
+    assert next(turns, None) is None
+    turns = iter([(2.0**-i, 1.0) for i in range(measure.TURNS + 1)])
+    assert measure.fastest_calls(calls, 0.5)["start"] == 2.0 ** (1 - measure.TURNS)
 
 
 def test_nothing_that_was_tried_is_allowed_and_faster(found: TuneResult) -> None:
@@ -138,6 +158,11 @@ def test_held_out_samples_judge_what_others_chose(network: tuple[nn.Module, torc
     exact, score = result.held_out or (0.0, 0.0)
     right = (result.program(other).argmax(1) == model(other).argmax(1)).double().mean()
     assert exact == 100 and score == pytest.approx(100 * float(right)) and "held-out" in result.summary()
+    assert result.held_out_evaluation is not None
+    found = result.held_out_evaluation.score("int8")
+    assert found.low is not None and found.high is not None
+    assert f"{number(100 * found.low)} to {number(100 * found.high)})." in result.summary()
+    assert result.to_dict()["held_out_evaluation"]["samples"] == 32
 
 
 def test_the_report_has_a_section(network: tuple[nn.Module, torch.Tensor], found: TuneResult) -> None:

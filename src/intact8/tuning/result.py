@@ -11,6 +11,7 @@ from intact8.diagnose.evaluate import EvaluationReport
 from intact8.display import Grid, Shown, columns, number
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
+from intact8.tuning.objective import PERCENT
 from intact8.tuning.picture import picture
 
 SAME_TIME = 0.02
@@ -90,6 +91,7 @@ class TuneResult(Shown):
         engine: the engine that times were measured on; "" where they are estimates.
         evaluation: the float network and the program side by side, with labels; None without.
         held_out: the metric of the float network and of the program on samples that nothing was chosen by.
+        held_out_evaluation: both networks side by side on these samples, with labels; None without.
     """
 
     metric: str
@@ -104,6 +106,7 @@ class TuneResult(Shown):
     engine: str = ""
     evaluation: EvaluationReport | None = None
     held_out: tuple[float, float] | None = None
+    held_out_evaluation: EvaluationReport | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -127,7 +130,9 @@ class TuneResult(Shown):
         values |= {"best": asdict(self.best), "trials": [asdict(t) for t in self.trials]}
         values |= {"front": [self.trials.index(t) for t in self.front]}
         values["held_out"] = self.held_out
-        values["evaluation"] = None if self.evaluation is None else self.evaluation.to_dict()
+        for name in ("evaluation", "held_out_evaluation"):
+            report = getattr(self, name)
+            values[name] = None if report is None else report.to_dict()
         return values
 
     def to_json(self) -> str:
@@ -162,12 +167,23 @@ class TuneResult(Shown):
         times = f"times on {self.engine}" if self.engine else "times are estimates"
         judged = ""
         if self.held_out is not None:
-            judged = f" On held-out samples: float {number(self.held_out[0], 5)}, chosen {number(self.held_out[1], 5)}."
+            exact, score = self.held_out
+            judged = f" On held-out samples: float {number(exact, 5)}, chosen {number(score, 5)}"
+            judged += f"{self._interval(self.held_out_evaluation)}."
+        interval = self._interval(self.evaluation)
         return (
             f"{self.metric}: float {number(self.float_score, 5)}, chosen {number(self.best.score, 5)} "
-            f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){verdict}.{judged} "
+            f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){interval}{verdict}.{judged} "
             f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)} in {self.seconds:.0f} s, {self.ended}; {times}"
         )
+
+    def _interval(self, report: EvaluationReport | None) -> str:
+        """Return the 95 % interval of the difference in words, in units of the metric."""
+        found = None if report is None else report.score("int8")
+        if found is None or found.low is None or found.high is None:
+            return ""
+        factor = 100 if self.metric in PERCENT else 1
+        return f" (difference, 95 %: {number(factor * found.low)} to {number(factor * found.high)})"
 
     def __rich__(self) -> Any:
         return self.grid().__rich__()

@@ -17,15 +17,17 @@ from intact8.calibration.distributed import checksum, ranks_for
 from intact8.calibration.dynamic_dimensions import changing
 from intact8.capture import capture
 from intact8.capture.torch_export import require_module
+from intact8.diagnose.evaluate import EvaluationReport
 from intact8.diagnose.evaluate import evaluate as evaluate_networks
 from intact8.errors import InputError, StateError
+from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 from intact8.torch import Module
 from intact8.tuning.journal import Journal
 from intact8.tuning.measure import Measurement
-from intact8.tuning.objective import make_objective
+from intact8.tuning.objective import Objective, make_objective
 from intact8.tuning.result import TuneResult, best_of
 from intact8.tuning.search import Progress, Search
 
@@ -79,8 +81,8 @@ def tune(
         higher_is_better: how to read the numbers of a function.
         engine: what runs and times programs.
         batch_size: samples of a run that is timed.
-        seconds: seconds for timing a candidate; 0 estimates times from the number of multiplications, which is
-            repeatable.
+        seconds: seconds for timing a candidate, more where the machine is busy; 0 estimates times from the number of
+            multiplications, which is repeatable.
         journal: file that trials are kept in, a line each; a call that was interrupted goes on from it.
         progress: called with every trial and the best one so far.
 
@@ -131,9 +133,13 @@ def tune(
     ended = search.run(chosen)
     best = best_of(search.trials, max_drop)
     program = quantize(model, batches, best.recipe, example)
-    report = None
-    if objective.data is not None:
-        report = evaluate_networks({"float32": model, "int8": program}, objective.data, objective.metric, engine=engine)
+    networks: dict[str, nn.Module | Program] = {"float32": model, "int8": program}
+
+    def evaluated(by: Objective | None) -> EvaluationReport | None:
+        if by is None or by.data is None:
+            return None
+        return evaluate_networks(networks, by.data, by.metric, engine=engine)
+
     return TuneResult(
         metric=objective.name,
         higher_is_better=objective.higher_is_better,
@@ -145,8 +151,9 @@ def tune(
         ended=ended,
         seconds=time.monotonic() - begun,
         engine=engine if seconds > 0 else "",
-        evaluation=report,
+        evaluation=evaluated(objective),
         held_out=None if judge is None else (judge.measure(model), judge.measure(Module(program, engine))),
+        held_out_evaluation=evaluated(judge),
     )
 
 
