@@ -96,6 +96,8 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
     found.facts |= _facts(seen, shown, grid, best, point)
     layers = sim.weight_points
     weights = [importance(sim.graph, sim.tensors, layers, n, len(data.made[n].low)) for n in nodes]
+    if all(bool((w == 1).all()) for w in weights):  # no layer reads them: in an output each part counts by its size
+        weights = [w / max(float(data.made[n].moment.mean()), 1e-30) for n, w in zip(nodes, weights, strict=True)]
     _examine_channels(found, seen, np.concatenate(weights))
     _examine_sum(found, sum_of(sim.graph, nodes[0]), nodes[0], data)
     return found

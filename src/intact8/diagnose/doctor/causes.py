@@ -168,7 +168,7 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     low, high = q.input_quantiles
     data_low, data_high = q.data_quantiles
     width = max(data_high - data_low, 1e-30)
-    ratio = (high - low) / width
+    ratio = (high - low) / width if high > low or data_high > data_low else 1.0
     shift = max(abs(low - data_low), abs(high - data_high)) / width
     unlike = (
         f"1 % to 99 % of the inputs lie in [{low:.3g}, {high:.3g}], in the data in [{data_low:.3g}, {data_high:.3g}]"

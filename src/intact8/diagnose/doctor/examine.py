@@ -11,7 +11,17 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
 from intact8.diagnose.doctor.findings import HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
-from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, put_right, unlike_others, wrong_network
+from intact8.diagnose.doctor.float_checks import (
+    Answers,
+    exploded,
+    norms,
+    proven,
+    put_right,
+    unlike_others,
+    untrained,
+    weights_or_statistics,
+    wrong_network,
+)
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
     batch_dependence,
@@ -79,17 +89,18 @@ def examine(
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
-    findings = put_right(sim, answers, data, [*findings, *unlike_others(sim)])
+    findings = put_right(sim, answers, data, [*findings, *untrained(sim), *unlike_others(sim)])
+    findings = weights_or_statistics(findings, network, sim.graph, answers, data)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
-    findings += wrong_network(sim, answers, data, quality.data_classes)
+    findings = proven(findings, wrong_network(sim, answers, data, quality.data_classes), answers)
     step("sensitivity")
     exact = FloatOutputs(sim, ranked, None)
     total, _ = exact.noise(sim)
     findings += float_results(sim, exact)
     evidence = _evidence(sim, seen, shown)
-    noise = _noise_alone(sim, ranked) if evidence else {}
+    noise = _noise_alone(sim, exact) if evidence else {}
     measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
@@ -131,9 +142,10 @@ def _evidence(sim: Simulation, seen: Statistics, shown: Statistics) -> dict[tupl
     return evidence
 
 
-def _noise_alone(sim: Simulation, samples: Samples) -> dict[tuple[str, str], float]:
+def _noise_alone(sim: Simulation, exact: FloatOutputs) -> dict[tuple[str, str], float]:
     """Map (part, name) to output noise over signal with this site quantized and all others in float."""
-    report = sensitivity(sim, samples.calls(), metric="sqnr", modes=("alone",), parts=("weight", "activation"))
+    parts = ("weight", "activation")
+    report = sensitivity(sim, exact.samples.calls(), metric=exact.measure(), modes=("alone",), parts=parts)
     out: dict[tuple[str, str], float] = {}
     for row in report:
         for score in row.scores:

@@ -17,6 +17,9 @@ ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4
 SPREAD = 8.0
 """Noise of a network is accumulated where it comes from at least so many sites, each counted by its share."""
 
+BY_THE_WAY = ("dead_channels", "no_integer_form")
+"""Causes that say little where another fault is as grave."""
+
 HARMLESS = "here it did no measurable harm"
 """How the message of a finding ends that is a note only."""
 
@@ -99,7 +102,7 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
         noise, place = finding.noise, 0
         if finding in stale:  # the first of them is where the network was changed
             noise, place = loudest, places.get(finding.place, len(places))
-        return SEVERITIES.index(finding.severity), -noise, finding.cause == "dead_channels", place
+        return SEVERITIES.index(finding.severity), -noise, finding.cause in BY_THE_WAY, place
 
     first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES and not follows(f)]
     return (*causes_first(first, order), *sorted((f for f in findings if f not in first), key=key))

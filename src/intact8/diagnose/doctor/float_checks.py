@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intact8.capture.graph import Node
+from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.repairs import LARGE_EPS, RECOVERS, Repaired, followed_by, prepared, tried_repairs
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
+from intact8.diagnose.executors import FloatExecutor
 from intact8.opset.op import Array
 from intact8.simulation.prepare import in_training_mode
 from intact8.simulation.simulation import Simulation
@@ -38,6 +42,9 @@ LEAST = 64
 ABOVE_CHANCE = 0.2
 """Share of the way from guessing to always right that a network must have gone to have learned anything."""
 
+ABOVE_MEAN = 0.05
+"""The same where answers are numbers: the share of their variance; some cannot be foretold much better."""
+
 OVERCONFIDENT = 0.15
 """Mean probability of the answers over the share of right ones from which the network is not what was trained, or sees
 other inputs than in training. Trained networks, overfitted ones among them, stay below 0.1 on data like theirs."""
@@ -49,12 +56,19 @@ DIVERGED, ANOTHER = 0.1, 0.5
 """Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
 gave that is lost."""
 
+WRONG, HEALED = 0.1, 0.4
+"""What a score lacks from which a network is wrong enough to tell why; and the share of it that new statistics of batch
+norms leave at most where they were at fault."""
+
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
 
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
 COMPENSATING = ("stale_batch_norm", "wrong_scale")
-OF_LAYERS = ("exploded_weight", "exploded_channel", "stale_batch_norm", "dead_channels", "wrong_setting", "wrong_scale")
+OF_LAYERS = (
+    "exploded_weight", "exploded_channel", "wrong_weights", "stale_batch_norm", "dead_channels", "wrong_setting",
+    "wrong_scale",
+)  # fmt: skip
 FLOAT_CAUSES = (*BEFORE_LAYERS, *OF_LAYERS, "float_network_wrong")
 """Causes that are faults of the float network, in the order in which one leads to the next."""
 
@@ -67,19 +81,31 @@ TRAIN_ON = "the float network is already wrong: go back to the last good checkpo
 
 @dataclass(frozen=True)
 class Answers:
-    """How a classifier answers.
+    """How the float network answers.
 
     Attributes:
-        accuracy: the share of right answers.
+        score: the share of right answers, or of the variance that is explained; see Targets.
         confidence: the mean probability that it gives to its answers.
-        labels: the right answers, int64 (N,).
+        targets: the right answers.
         too_large: how many times as large as suits the labels the scores are, a power of two.
+        renumbered: the score if its classes were numbered otherwise.
     """
 
-    accuracy: float
+    score: float
     confidence: float
-    labels: Tensor
+    targets: Targets
     too_large: float
+    renumbered: float
+
+
+def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | None:
+    """Judge the float network's first output by what follows the inputs in the data; None where nothing of use does."""
+    output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
+    targets = targets_of(samples, inputs, output)
+    if targets is None or len(targets) != len(output):
+        return None
+    factor, _ = targets.tempered(output)
+    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, targets.renumbered(output))
 
 
 def training_mode(model: nn.Module) -> list[Finding]:
@@ -152,6 +178,23 @@ def nan_samples(samples: Samples) -> list[Finding]:
     message = f"{len(bad)} of {start} samples hold NaN, sample {bad[0]} first"
     remedy = "leave them out, and look for what made them"
     return [Finding("not_finite", CALIBRATION, "error", message, remedy, evidence={"samples": bad[:10]})]
+
+
+def overflowing(sim: Simulation, samples: Samples) -> list[Finding]:
+    """Return the finding of the first operation whose results are NaN or infinite though its inputs are not."""
+    compute = FloatExecutor(sim.tensors)
+    with torch.no_grad():
+        for batch in samples:
+            values = dict(zip(sim.graph.inputs, batch.inputs, strict=True))
+            for node in sim.graph.sized(batch.inputs):
+                if node.name in values:
+                    continue
+                y = values[node.name] = compute(node, [values[name] for name in node.inputs])
+                bad = 0 if not y.is_floating_point() else int((~torch.isfinite(y)).sum())
+                if bad and all(bool(torch.isfinite(values[name]).all()) for name in node.inputs):
+                    message = f"{bad} of its {y.numel()} results are NaN or infinite, though its inputs are not"
+                    return [Finding("not_finite", node.name, "error", message, f"{TRAIN_ON}, or check the inputs")]
+    return []
 
 
 def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
@@ -248,6 +291,126 @@ def _exploded_gain(name: str, what: str, values: Tensor) -> Finding | None:
     return _finding("exploded_channel", name, message, channels=[channel], ratio=ratio)
 
 
+def untrained(sim: Simulation) -> list[Finding]:
+    """Return findings of layers whose weights are no result of training: warnings, as answers may be right anyway.
+
+    Uniform numbers that reach exactly as far as initialization goes lie as they were initialized: training moves them
+    beyond. Nor does it make rows that are copies of each other.
+    """
+    found, layers = [], 0
+    for node in sim.graph:
+        weights = [name for role, name in node.params.items() if role.startswith("weight") and node.op != "batch_norm"]
+        weights = [name for name in weights if sim.tensors[name].dim() > 1 and sim.tensors[name].numel() >= LEAST]
+        layers += bool(weights)
+        bounds = [_uniform_bound(sim.tensors[name].detach()) for name in weights]
+        copies = [_copies(sim.tensors[name].detach()) for name in weights]
+        if any(bounds):
+            message = f"{weights[0]} is uniform in ±{max(bounds):.3g}, as it is initialized, and was never trained"
+            found.append(_finding("wrong_weights", node.name, message, bound=max(bounds)))
+        elif any(2 * same > len(sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
+            message = f"{max(copies)} rows of its weight are copies of others"
+            found.append(_finding("wrong_weights", node.name, message, copies=max(copies)))
+    if 2 * len(found) > layers > 1:
+        message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
+        found = [_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
+    return [replace(f, severity="warning", remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+
+
+def _copies(weight: Tensor) -> int:
+    """Return the number of rows that repeat others and are not 0."""
+    rows = weight.reshape(len(weight), -1)
+    rows = rows[rows.abs().amax(1) > 0]
+    return len(rows) - len(torch.unique(rows, dim=0))
+
+
+def _uniform_bound(weight: Tensor) -> float:
+    """Return how far uniform initialization goes where these weights look like it; else 0."""
+    size = weight.abs().double().reshape(-1).sort().values
+    spatial = weight[0, 0].numel()
+    ways = {weight.shape[1] * spatial, weight.shape[0] * spatial, weight.shape[0] // 4, weight.shape[0] // 3}
+    bounds = [fan**-0.5 for fan in ways if fan]
+    bounds += [(6 / fan) ** 0.5 for fan in (*ways, (weight.shape[0] + weight.shape[1]) * spatial) if fan]
+    largest = float(size[-1])
+    for bound in bounds:
+        if bound * (1 - 12 / len(size)) <= largest <= bound * (1 + 1e-6):
+            steps = torch.arange(1, len(size) + 1, dtype=torch.float64, device=size.device) / len(size)
+            apart = float((size / bound - steps).abs().max()) * len(size) ** 0.5
+            if apart < 1.63:  # Kolmogorov and Smirnov, 1 %
+                return bound
+    return 0.0
+
+
+def weights_or_statistics(
+    known: Sequence[Finding], network: FloatNetwork, graph: Graph, answers: Answers | None, samples: Samples
+) -> list[Finding]:
+    """Tell wrong weights from stale statistics of the batch norm behind them: new statistics repair the latter only.
+
+    Without right answers there is no telling. Of the first layer it may be the inputs, too, that are not those of
+    training.
+    """
+    out = []
+    for finding in known:
+        node = graph.nodes.get(finding.place)
+        suspect = finding.cause == "stale_batch_norm" and "batch_norm" in finding.evidence and node is not None
+        if not suspect or answers is None or "recovers" in finding.evidence or "weight" not in node.params:
+            out.append(finding)
+            continue
+        name = finding.evidence["batch_norm"]
+        scores = [answers_score(renewed(network, samples, names), samples, answers) for names in ([name], None)]
+        wrong, left = 1 - answers.score, 1 - max(scores)
+        if wrong < WRONG or left < HEALED * wrong or _reads_input(graph, graph.nodes[_layer_before(graph, node)]):
+            out.append(finding)
+            continue
+        place = _layer_before(graph, node)
+        message = (
+            f"its results are not those that batch norm {name} saw in training, and with new statistics the network "
+            f"{answers.targets.said(max(scores))}, not much more than {answers.score:.1%}: it is the weights"
+        )
+        out.append(_finding("wrong_weights", place, message, **finding.evidence))
+    return out
+
+
+def _layer_before(graph: Graph, node: Node) -> str:
+    """Return the name of a node, or where it is a batch norm by itself, of the layer before it."""
+    while (node.op == "scale_shift" or "weight" not in node.params) and node.inputs:
+        node = graph.nodes[node.inputs[0]]
+    return node.name
+
+
+def _reads_input(graph: Graph, node: Node) -> bool:
+    """Return whether no layer with a weight comes before this one."""
+    pending = list(node.inputs)
+    while pending:
+        before = graph.nodes[pending.pop()]
+        if "weight" in before.params:
+            return False
+        pending += before.inputs
+    return True
+
+
+def answers_score(network: FloatNetwork, samples: Samples, answers: Answers) -> float:
+    """Return the score of another network's first output."""
+    leaves = torch.utils._pytree.tree_leaves
+    outputs = [next(y for y in leaves(network(batch)) if isinstance(y, Tensor)).cpu() for batch in samples]
+    return answers.targets.score(torch.cat(outputs))
+
+
+def renewed(network: FloatNetwork, samples: Samples, names: list[str] | None) -> FloatNetwork:
+    """Return the network with new statistics of batch norms of these names, or of all, from the samples."""
+    model = copy.deepcopy(network.model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (names is None or name in names):
+            module.reset_running_stats()
+            module.momentum = None  # the mean over all batches
+            module.train()
+    other = network.with_model(model)
+    for batch in samples:
+        if len(batch) > 1:
+            other(batch)
+    model.eval()
+    return other
+
+
 def unlike_others(sim: Simulation) -> list[Finding]:
     """Return findings of settings that no other layer like it has: a large eps, or no activation: warnings.
 
@@ -339,25 +502,46 @@ def wrong_network(sim: Simulation, answers: Answers | None, samples: Samples, cl
     """
     message, severity, evidence = "", "error", {}
     if answers is not None:
-        labels = answers.labels
-        chance = float(np.unique(labels.numpy(), return_counts=True)[1].max()) / len(labels)
-        right = f"in float it is right on {answers.accuracy:.1%} of {len(labels)} samples"
-        if answers.accuracy < chance + ABOVE_CHANCE * (1 - chance):
+        targets, chance = answers.targets, answers.targets.chance()
+        right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
+        if answers.score < chance + (ABOVE_CHANCE if targets.classes else ABOVE_MEAN) * (1 - chance):
             message = f"{right}; guessing gives {chance:.1%}"
-        elif answers.confidence - answers.accuracy > OVERCONFIDENT:
+        elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
-            severity = "error" if answers.confidence - answers.accuracy > 2 * OVERCONFIDENT else "warning"
+            severity = "error" if answers.confidence - answers.score > 2 * OVERCONFIDENT else "warning"
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning"
-        other = prepared(sim, samples, labels) if message else None
-        if other is not None and other[1] > answers.accuracy + ABOVE_CHANCE:
-            message, severity = f"{message}; with {other[0]} it is right on {other[1]:.1%}", "error"
-            evidence = {"accuracy": (answers.accuracy, other[1])}
+        other = prepared(sim, samples, targets) if message else None
+        if message and answers.renumbered > max(answers.score + ABOVE_CHANCE, other[1] if other else 0.0):
+            other = "its classes numbered otherwise", answers.renumbered
+        if other is not None and other[1] > answers.score + ABOVE_CHANCE:
+            message, severity = f"{message}; with {other[0]} it {targets.said(other[1])}", "error"
+            evidence = {"accuracy": (answers.score, other[1])}
     if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
     return [Finding("float_network_wrong", NETWORK, severity, message, remedy, evidence=evidence)] if message else []
+
+
+def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Answers | None) -> list[Finding]:
+    """Weigh what the weights show by what the labels say, and add that.
+
+    Args:
+        findings: what was found so far.
+        verdict: whether the network as a whole is wrong; see :func:`wrong_network`.
+        answers: how it answers. Where that is known and right, dead channels are worth a note; where it is wrong,
+            weights that were never trained are an error.
+    """
+    wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
+    out = []
+    for finding in findings:
+        if wrong and answers is not None and finding.cause in ("wrong_weights", "float_network_wrong"):
+            finding = replace(finding, severity="error")
+        elif not wrong and answers is not None and finding.cause == "dead_channels":
+            finding = replace(finding, severity="note")
+        out.append(finding)
+    return [*out, *verdict]
 
 
 def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding]) -> list[Finding]:
@@ -369,7 +553,7 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         samples: the samples that were answered.
         known: findings of single layers.
     """
-    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.labels) if r.helps]
+    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets) if r.helps]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
@@ -382,11 +566,16 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         place = found.repair.node.name
         return order.index(place), (place, found.repair.cause) not in errors
 
-    best = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
+    suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
+    made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
+    if not made_up or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
+        best = suspect
     cause, place = best.repair.cause, best.repair.node.name
+    assert answers is not None
+    before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
-        f"in float the network is right on {best.accuracy[0]:.1%} of {len(samples)} samples, and on "
-        f"{best.accuracy[1]:.1%} if {best.repair.text}; that takes away {best.share:.0%} of its loss"
+        f"in float the network {before} of {len(samples)} samples, and it {after} if {best.repair.text}; that takes "
+        f"away {best.share:.0%} of its loss"
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence = {"recovers": best.share, "accuracy": best.accuracy}
@@ -424,7 +613,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     layers = {f.place for f in findings if f.cause in OF_LAYERS}
     grown = any(f.cause in ("exploded_weight", "exploded_channel") for f in findings)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
-    whole = recovers <= MOST and (len(layers) > 2 or recovers > 0)
+    seen = any(f.cause == "wrong_weights" and "recovers" not in f.evidence for f in findings)
+    whole = recovers <= MOST and (len(layers) > 2 or recovers > 0) and not seen
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,10 +12,13 @@ from torch import Tensor, nn
 
 from intact8.calibration.data import Specs, batches
 from intact8.capture import Captured, capture
+from intact8.capture.graph import Graph
 from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.executors import unquantized
+from intact8.diagnose.sensitivity.metrics import METRICS
+from intact8.diagnose.sensitivity.metrics import Metric as Measure
 from intact8.diagnose.shared_calibration import SharedCalibration
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import simulate_captured
@@ -83,6 +87,28 @@ def outputs_of(sim: Simulation, batch: Chunk) -> list[Tensor]:
     return [real(values[name]) for name in sim.graph.outputs]
 
 
+def _weights(graph: Graph, name: str, ys: list[Tensor]) -> Tensor:
+    """Return the weight of every part of an output, so that a loud part does not hide the noise of others.
+
+    Parts are whole outputs, and what is joined to one: boxes in pixels beside scores, say.
+    """
+    if not ys[0].is_floating_point():
+        return torch.ones(())
+    node = graph.nodes[name]
+    while node.op in ("dequantize", "requantize", "quantize"):
+        node = graph.nodes[node.inputs[0]]
+    power = sum(y.double().pow(2).sum() for y in ys) / sum(y.numel() for y in ys)
+    whole = torch.as_tensor(power).clamp(min=1e-30).rsqrt().cpu()
+    axis = node.attrs["axis"] if node.op == "cat" else 0
+    sizes = [graph.nodes[part].shape[axis] for part in node.inputs] if axis else []
+    if not all(isinstance(size, int) for size in sizes) or sum(sizes) != ys[0].shape[axis] or not axis:
+        return whole
+    moved = torch.cat([y.double().movedim(axis, 0).flatten(1) for y in ys], 1)
+    powers = [part.pow(2).mean().clamp(min=1e-6 / float(whole) ** 2) for part in moved.split(sizes)]
+    weights = torch.cat([p.rsqrt().expand(size) for p, size in zip(powers, sizes, strict=True)])
+    return weights.cpu().reshape(-1, *[1] * (ys[0].dim() - 1 - axis))
+
+
 class FloatOutputs:
     """The outputs of the float network on some samples, with which those of simulations are compared.
 
@@ -97,6 +123,9 @@ class FloatOutputs:
         self.samples, self.metric, self.rebuild = samples, metric, sim.captured.rebuild
         with unquantized(sim):
             self.outputs = [outputs_of(sim, batch) for batch in samples]
+        self.weights = [
+            _weights(sim.graph, name, ys) for name, ys in zip(sim.graph.outputs, self._by_output(), strict=True)
+        ]
         self.power = self._power()
         self.score = self._score(self.outputs)
 
@@ -113,22 +142,34 @@ class FloatOutputs:
         other.power = other._power()
         return other._score(self.outputs)
 
-    def _power(self) -> float:
-        return sum(float(y.double().pow(2).sum()) for ys in self.outputs for y in ys if y.is_floating_point())
+    def _by_output(self) -> list[list[Tensor]]:
+        return [list(ys) for ys in zip(*self.outputs, strict=True)]
 
-    def confidence(self) -> float:
-        """Return the mean probability of the answers, the first output being scores or probabilities of classes."""
-        scores = torch.cat([ys[0].double().flatten(1) for ys in self.outputs])
-        known = bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all())
-        return float((scores if known else scores.softmax(1)).amax(1).mean())
+    def _power(self) -> float:
+        return sum(self._square(ys) for ys in self.outputs)
+
+    def _square(self, ys: Sequence[Tensor]) -> float:
+        """Return Σ y² of real outputs, each part of them by its weight."""
+        pairs = zip(ys, self.weights, strict=True)
+        return sum(float((y.double() * w.to(y.device)).pow(2).sum()) for y, w in pairs if y.is_floating_point())
 
     def _noise(self, outputs: list[list[Tensor]]) -> float:
         total = 0.0
         for ys, others in zip(self.outputs, outputs, strict=True):
-            for y, other in zip(ys, others, strict=True):
-                if y.is_floating_point():
-                    total += float((other.double() - y.double()).pow(2).sum())
+            total += self._square(
+                [b.double() - y if y.is_floating_point() else y for y, b in zip(ys, others, strict=True)]
+            )
         return total / max(self.power, 1e-300)
+
+    def measure(self) -> Measure:
+        """Return the measure of sensitivity that is this noise, as SQNR in dB."""
+
+        def sums(y: Sequence[Tensor], r: Sequence[Tensor], *_: Any) -> tuple[float, ...]:
+            return self._square(r), self._square(
+                [a.double() - b if b.is_floating_point() else b for a, b in zip(y, r, strict=True)]
+            )
+
+        return replace(METRICS["sqnr"], sums=sums)
 
     def _score(self, outputs: list[list[Tensor]]) -> float:
         if self.metric is None:

@@ -6,6 +6,7 @@ log-likelihood of the labels, each network at the temperature that suits it best
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.float_network import outputs_of
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.tensor_statistics import axis_of
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.quantized_graph import AFFINE
@@ -47,6 +49,12 @@ SATURATES = 8.0
 
 RELU = {"kind": "clamp", "min": 0.0, "max": None}
 
+PAIRS = 2000
+"""Pairs of layers that are looked at for weights that were exchanged."""
+
+KEPT = 2**25
+"""Numbers of a network's tensors that are kept at a time, about."""
+
 UNCHANGED = frozenset({"input", "quantize", "dequantize", "requantize"})
 
 
@@ -62,6 +70,7 @@ class Repair:
         gain: factor of the result.
         behind: computed of the result, if anything.
         shift: taken from the result.
+        others: further operations that read ``tensors``.
     """
 
     cause: str
@@ -71,6 +80,7 @@ class Repair:
     gain: float | Tensor = 1.0
     behind: Node | None = None
     shift: Tensor | None = None
+    others: tuple[Node, ...] = ()
 
     def value(self, sim: Simulation, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the operation as it should be."""
@@ -82,7 +92,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair gives: the share of right answers before and after, and the loss."""
+    """What a repair gives: the score (see Targets) before and after, and the loss."""
 
     repair: Repair
     accuracy: tuple[float, float]
@@ -108,57 +118,37 @@ class Repaired:
         return self.share > least and self.sureness > sure
 
 
-def losses(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return −log p(label) per sample, float64 (N,), at the temperature of least mean; see :func:`tempered`."""
-    return tempered(scores, labels)[1]
-
-
-def tempered(scores: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-    """Return the factor of the scores, a power of two, with which −log p(label) has the least mean, and that, (N,).
-
-    Args:
-        scores: (N, classes), or probabilities.
-        labels: int64 (N,).
-    """
-    scores = scores.double().flatten(1)
-    if bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all()):
-        scores = scores.clamp(min=1e-30).log()
-    scores = scores.nan_to_num(0.0, 1e30, -1e30)
-    tried = [(2.0**k, -(2.0**k * scores).log_softmax(1).gather(1, labels[:, None])[:, 0]) for k in range(-24, 9)]
-    return min(tried, key=lambda pair: float(pair[1].mean()))
-
-
-def tried_repairs(sim: Simulation, samples: Samples, labels: Tensor) -> list[Repaired]:
+def tried_repairs(sim: Simulation, samples: Samples, targets: Targets) -> list[Repaired]:
     """Try repairs and return the best ones, the best first.
 
     Args:
         sim: a simulation of the network; its switches are as before afterwards.
         samples: the samples.
-        labels: their classes, int64 (N,).
+        targets: their right answers.
     """
     few = samples.first(SCREENED)
     candidates = list(repairs(sim, samples))
     before, given = _answers(sim, few, candidates)
-    now = labels[: len(before)]
-    order = sorted(range(len(candidates)), key=lambda i: float(losses(given[i], now).mean()))
+    now = targets.first(len(before))
+    order = sorted(range(len(candidates)), key=lambda i: float(now.losses(given[i]).mean()))
     best: dict[str, list[Repair]] = {}
     for repair in (candidates[i] for i in order):
         if len(best) < REFINED or repair.node.name in best:
             best.setdefault(repair.node.name, []).append(repair)
     finer = [r for found in best.values() for r in _finer(found)]
     before, given = _answers(sim, samples, finer)
-    plain = losses(before, labels)
-    results = [_judged(repair, before, after, plain, labels) for repair, after in zip(finer, given, strict=True)]
+    plain = targets.losses(before)
+    results = [_judged(repair, before, after, plain, targets) for repair, after in zip(finer, given, strict=True)]
     return sorted(results, key=lambda r: r.loss[1])
 
 
-def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, labels: Tensor) -> Repaired:
-    loss = losses(after, labels)
+def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:
+    loss = targets.losses(after)
     gained = plain - loss
     error = float(gained.std()) / len(gained) ** 0.5
-    right = [float((scores.flatten(1).argmax(1) == labels).double().mean()) for scores in (before, after)]
     means = float(plain.mean()), float(loss.mean())
-    return Repaired(repair, (right[0], right[1]), means, float(gained.mean()) / max(error, 1e-30))
+    scores = targets.score(before), targets.score(after)
+    return Repaired(repair, scores, means, float(gained.mean()) / max(error, 1e-30))
 
 
 def _finer(found: list[Repair]) -> list[Repair]:
@@ -170,21 +160,47 @@ def _finer(found: list[Repair]) -> list[Repair]:
 
 
 def _answers(sim: Simulation, samples: Samples, candidates: Sequence[Repair]) -> tuple[Tensor, list[Tensor]]:
-    """Return the first output as it is and with every repair, (N, classes)."""
+    """Return the first output as it is and with every repair, (N, …)."""
     plain: list[Tensor] = []
     found: list[list[Tensor]] = [[] for _ in candidates]
-    behind = {repair.node.name: _behind(sim.graph, repair.node.name) for repair in candidates}
-    output = sim.graph.outputs[0]
+    behind = {n.name: _behind(sim.graph, n.name) for repair in candidates for n in (repair.node, *repair.others)}
+    output, compute = sim.graph.outputs[0], FloatExecutor(sim.tensors)
     with unquantized(sim), torch.no_grad():
-        for batch in samples:
-            values = {n: real(v) for n, v in sim.run(list(batch.inputs), keep=True).items()}
+        for inputs in joined(sim, samples):
+            values = dict(zip(sim.graph.inputs, inputs, strict=True))
+            nodes = [node for node in sim.graph.sized(inputs) if node.name not in values]
+            for node in nodes:
+                values[node.name] = compute(node, [values[i] for i in node.inputs])
             plain.append(values[output])
             for repair, given in zip(candidates, found, strict=True):
-                name = repair.node.name
-                feed = {n: v for n, v in values.items() if n not in behind[name]}
-                feed[name] = repair.value(sim, [values[i] for i in repair.node.inputs])
-                given.append(real(sim.run(list(batch.inputs), feed=feed)[output]))
+                own = {n.name for n in (repair.node, *repair.others)}
+                renewed = FloatExecutor({**sim.tensors, **repair.tensors})
+                affected, feed = set().union(*(behind[name] for name in own)), {}
+                for node in (node for node in nodes if node.name in affected):
+                    taken = [feed.get(i, values[i]) for i in node.inputs]
+                    if node.name == repair.node.name:
+                        feed[node.name] = repair.value(sim, taken)
+                    else:
+                        feed[node.name] = (renewed if node.name in own else compute)(node, taken)
+                given.append(feed.get(output, values[output]))
     return torch.cat(plain), [torch.cat(given) for given in found]
+
+
+def joined(sim: Simulation, samples: Samples) -> Iterator[list[Tensor]]:
+    """Yield the inputs of some batches at once, where the network takes any number and memory allows it."""
+    batches = [batch.inputs for batch in samples]
+    first = sim.graph.nodes[sim.graph.inputs[0]].shape
+    per_sample = sum(math.prod(size for size in node.shape if isinstance(size, int)) for node in sim.graph)
+    count = 1
+    if first and first[0] is None and len({len(x) for x in batches[0]}) == 1:
+        count = max(1, KEPT // max(1, per_sample * len(batches[0][0])))
+    for start in range(0, len(batches), count):
+        together = batches[start : start + count]
+        alike = {tuple(x.shape[1:] for x in inputs) for inputs in together}
+        if len(alike) == 1 and count > 1:
+            yield [torch.cat(parts) for parts in zip(*together, strict=True)]
+        else:
+            yield from together
 
 
 def _behind(graph: Graph, name: str) -> set[str]:
@@ -220,6 +236,35 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         yield from _saturated(node, sim.tensors)
         if node.op in AFFINE and "weight" in node.params:
             yield from _clipped(node, sim.tensors[node.params["weight"]])
+            yield from _turned(node, sim.tensors[node.params["weight"]].detach())
+    yield from _exchanged([node for node in nodes if node.op in AFFINE and "weight" in node.params], sim.tensors)
+
+
+def _turned(node: Node, weight: Tensor) -> Iterator[Repair]:
+    """Yield the layer with its weight the other way round, as in converting from another layout."""
+    turned = {"negated": -weight}
+    if weight.dim() > 1 and weight.shape[0] == weight.shape[1] > 1:
+        turned["transposed"] = weight.transpose(0, 1)
+    if weight.dim() > 2 and weight[0, 0].numel() > 1:
+        turned["reversed in space"] = weight.flip([*range(2, weight.dim())])
+    if weight.dim() == 4 and weight.shape[2] == weight.shape[3] > 1:
+        turned["transposed in space"] = weight.transpose(2, 3)
+    for text, changed in turned.items():
+        yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
+
+
+def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of layers of one shape with each other's weights, and biases."""
+    pairs = [(a, b) for i, a in enumerate(layers) for b in layers[i + 1 :] if a.params["weight"] != b.params["weight"]]
+    for a, b in pairs[:PAIRS]:
+        both = [role for role in ("weight", "bias") if role in a.params and role in b.params]
+        if any(tensors[a.params[role]].shape != tensors[b.params[role]].shape for role in both):
+            continue
+        for roles in [["weight"], both][: len(both)]:
+            there = {a.params[role]: tensors[b.params[role]].detach() for role in roles}
+            back = {b.params[role]: tensors[a.params[role]].detach() for role in roles}
+            text = f"it and {b.name} exchange their {' and '.join(roles)}"
+            yield Repair("wrong_weights", text, a, {**there, **back}, others=(b,))
 
 
 def _configured(node: Node, usual: list[Any], silent: bool) -> Iterator[Repair]:
@@ -235,16 +280,16 @@ def _configured(node: Node, usual: list[Any], silent: bool) -> Iterator[Repair]:
             if axis != node.attrs["axis"]:
                 changed = replace(node, attrs={**node.attrs, "axis": axis})
                 yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
-    if not usual:
-        return
-    word = _word(usual)
-    if node.op == "table" and node.attrs["chain"] != usual:
+    now, foldable = _function(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
+    bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
+    if usual and now != usual and node.op == "table" and not node.params:
         changed = replace(node, attrs={"chain": usual})
-        yield Repair("wrong_setting", f"it computes {word}, as elsewhere in the network", changed)
-    elif silent and (node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")):
-        bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
+        yield Repair("wrong_setting", f"it computes {_word(usual)}, as elsewhere in the network", changed)
+    elif usual and now != usual and foldable and silent and "act.weight" not in node.params:
         behind = replace(node, op="table", attrs={"chain": usual}, params={}, inputs=[node.name])
-        yield Repair("wrong_setting", f"{word} follows, as elsewhere in the network", bare, behind=behind)
+        yield Repair("wrong_setting", f"{_word(usual)} follows, as elsewhere in the network", bare, behind=behind)
+    if now and foldable:
+        yield Repair("wrong_setting", f"no {_word(now)} follows", bare)
 
 
 def _usual_function(graph: Graph) -> list[Any]:
@@ -267,7 +312,12 @@ def _function(node: Node) -> list[Any]:
     """Return the activation of a node as the chain of a table; [] where it has none, or one with parameters."""
     if node.op == "table":
         return [] if node.params else list(node.attrs["chain"])
-    return [{"op": "relu", "attrs": {}}] if node.attrs.get("act") == RELU else []
+    act = node.attrs.get("act") or {"kind": "prelu"}
+    if act == RELU:
+        return [{"op": "relu", "attrs": {}}]
+    return (
+        [] if act["kind"] == "prelu" else [{"op": act["kind"], "attrs": {k: v for k, v in act.items() if k != "kind"}}]
+    )
 
 
 def _statistics(
@@ -355,43 +405,50 @@ def _clipped(node: Node, weight: Tensor) -> Iterator[Repair]:
         yield Repair("exploded_weight", text, node, {node.params["weight"]: clipped})
 
 
-INPUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "inputs divided by 255": lambda x: x / 255,
-    "inputs multiplied by 255": lambda x: x * 255,
-    "inputs with mean 0 and standard deviation 1": lambda x: (x - x.mean()) / x.std().clamp(min=1e-12),
-    "channels with mean 0 and standard deviation 1": lambda x: _standard(x),
-    "channels in reverse order": lambda x: x.flip(1),
-    "inputs negated": lambda x: -x,
-    "inputs upside down": lambda x: x.flip(-2),
-    "inputs left to right": lambda x: x.flip(-1),
-    "inputs transposed": lambda x: x.transpose(-1, -2),
+INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    "inputs divided by 255": (2, lambda x: x / 255),
+    "inputs multiplied by 255": (2, lambda x: x * 255),
+    "inputs with mean 0 and standard deviation 1": (3, lambda x: (x - x.mean()) / x.std().clamp(min=1e-12)),
+    "channels with mean 0 and standard deviation 1": (2, lambda x: _standard(x, 1)),
+    "features with mean 0 and standard deviation 1": (3, lambda x: _standard(x, x.dim() - 1)),
+    "channels in reverse order": (3, lambda x: x.flip(1)),
+    "inputs negated": (2, lambda x: -x),
+    "inputs upside down": (3, lambda x: x.flip(-2)),
+    "inputs left to right": (3, lambda x: x.flip(-1)),
+    "inputs transposed": (3, lambda x: x.transpose(-1, -2)),
 }
-"""Ways in which inputs are often prepared otherwise than in training."""
+"""Ways in which inputs are often prepared otherwise than in training, and the dimensions that inputs need for them."""
+
+INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    "indices one less": (2, lambda x: (x - 1).clamp(min=0)),
+    "indices one more": (2, lambda x: torch.where(x < x.max(), x + 1, x)),
+    "indices in reverse order": (2, lambda x: x.flip(-1)),
+}
+"""The same for indices, of words say."""
 
 
-def _standard(x: Tensor) -> Tensor:
-    dims = [d for d in range(x.dim()) if d != 1]
+def _standard(x: Tensor, axis: int) -> Tensor:
+    dims = [d for d in range(x.dim()) if d != axis]
     return (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True).clamp(min=1e-12)
 
 
-def prepared(sim: Simulation, samples: Samples, labels: Tensor) -> tuple[str, float] | None:
-    """Return how else inputs may be prepared so that many more answers are right, and their share; None for nothing.
+def prepared(sim: Simulation, samples: Samples, targets: Targets) -> tuple[str, float] | None:
+    """Return how else inputs may be prepared so that answers are much better, and their score; None for nothing.
 
     Args:
         sim: a simulation of the network; its switches are as before afterwards.
         samples: the samples.
-        labels: their classes, int64 (N,).
+        targets: their right answers.
     """
-    if len(sim.graph.inputs) != 1 or any(b.inputs[0].dim() < 3 or not b.inputs[0].is_floating_point() for b in samples):
+    if len(sim.graph.inputs) != 1 or any(b.inputs[0].dim() < 2 for b in samples):
         return None
     x = torch.cat([batch.inputs[0] for batch in samples])
     found: dict[str, float] = {}
     with unquantized(sim):
-        for text, change in INPUTS.items():
-            changed = change(x)
+        for text, (least, change) in (INPUTS if x.is_floating_point() else INDICES).items():
+            changed = change(x) if x.dim() >= least else x[:0]
             if changed.shape == x.shape:
                 chunks = [Chunk([part], None, len(part)) for part in torch.split(changed.contiguous(), 32)]
-                scores = torch.cat([outputs_of(sim, chunk)[0] for chunk in chunks]).flatten(1)
-                found[text] = float((scores.argmax(1) == labels).double().mean())
+                found[text] = targets.score(torch.cat([outputs_of(sim, chunk)[0] for chunk in chunks]))
     best = max(found, key=lambda text: found[text], default="")
     return (best, found[best]) if best else None

@@ -15,20 +15,20 @@ from intact8 import recipes
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
 from intact8.diagnose.doctor.decision import decide
-from intact8.diagnose.doctor.examine import examine
+from intact8.diagnose.doctor.examine import RANKED, examine
 from intact8.diagnose.doctor.findings import ordered
 from intact8.diagnose.doctor.float_checks import (
     ANOTHER,
-    Answers,
+    answers_of,
     diverged,
     nan_samples,
     not_finite,
+    overflowing,
     rounded,
     training_mode,
 )
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.remedies import Candidate
-from intact8.diagnose.doctor.repairs import tempered
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
@@ -127,6 +127,13 @@ def doctor(
     if any(finding.cause == "not_finite" for finding in known):
         return _without_examination(known, candidate.recipe)
     step("calibrate")
+    bare = network.prepare(candidate.recipe) if sim is None else sim
+    infinite = overflowing(bare, chosen.first(RANKED))
+    if infinite and given_sim:  # the model's own weights may be sound
+        own = FloatNetwork(given_model, example, network.device).prepare(sim.recipe)
+        infinite = infinite if overflowing(own, chosen.first(RANKED)) else diverged(1.0, 0.0, ANOTHER)
+    if infinite:
+        return _without_examination([*known, *infinite], candidate.recipe)
     before = network.simulate(candidate.recipe, given) if sim is None else sim
     before.require_deployable()
     name, score = _metric(metric, held_out, before)
@@ -135,11 +142,7 @@ def doctor(
         known += diverged(network.with_model(given_model).score(chosen, score), exact.score)
     elif given_sim:
         known += diverged(1.0, exact.likeness(network.with_model(given_model)), ANOTHER)
-    answers = None
-    if name == ACCURACY:
-        labels = torch.cat([torch.as_tensor(b.batch[len(before.graph.inputs)]).reshape(-1).cpu() for b in chosen])
-        factor, _ = tempered(torch.cat([ys[0].cpu() for ys in exact.outputs]), labels)
-        answers = Answers(exact.score, exact.confidence(), labels, 1 / factor)
+    answers = answers_of(exact, chosen, len(before.graph.inputs))
     found = examine(network, before, given, chosen, step, known, answers)
     search = RecipeSearch(network, exact, given, better, candidate, before)
     if remedies:
@@ -218,8 +221,9 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     if metric is not None:
         return getattr(metric, "__name__", "metric"), metric
     output = sim.graph.nodes[sim.graph.outputs[0]]
-    classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
     inputs = len(sim.graph.inputs)
+    classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
+    classes = classes and not samples.has_numbers(inputs, output.shape[1:])
     if classes and samples.has_labels(inputs):
         return ACCURACY, accuracy(inputs)
     return ("agreement", "agreement") if classes else ("signal", "signal")

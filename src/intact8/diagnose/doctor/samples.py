@@ -52,6 +52,13 @@ class Samples:
         labels = batch[inputs]
         return isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape == (len(self.batches[0]),)
 
+    def has_numbers(self, inputs: int, shape: tuple[Any, ...]) -> bool:
+        """Return whether real numbers of this shape per sample follow the network's inputs."""
+        batch = self.batches[0].batch
+        if not isinstance(batch, (tuple, list)) or len(batch) <= inputs or not isinstance(batch[inputs], Tensor):
+            return False
+        return batch[inputs].is_floating_point() and tuple(batch[inputs].shape[1:]) == tuple(shape)
+
 
 def gather(data: Any, captured: Captured, device: torch.device, limit: int) -> Samples:
     """Read at most ``limit`` samples; see :func:`intact8.diagnose.chunks.chunks`."""

@@ -38,8 +38,8 @@ class Metric:
     value: Callable[[Sequence[float]], float]
 
 
-def make_metric(metric: str | UserMetric, higher_is_better: bool) -> Metric:
-    """Return the built-in metric of that name, or a metric that calls the user's function.
+def make_metric(metric: str | Metric | UserMetric, higher_is_better: bool) -> Metric:
+    """Return the built-in metric of that name, a metric as it is, or one that calls the user's function.
 
     Raises:
         InputError: no built-in metric has that name.
@@ -50,6 +50,8 @@ def make_metric(metric: str | UserMetric, higher_is_better: bool) -> Metric:
         >>> metric.value(metric.sums([y], [reference], None, None, 2))
         0.5
     """
+    if isinstance(metric, Metric):
+        return metric
     if callable(metric):
         return _of_user(metric, higher_is_better)
     if metric not in METRICS:

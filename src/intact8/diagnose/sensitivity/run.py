@@ -44,7 +44,7 @@ def sensitivity(
     model: nn.Module | Simulation,
     data: Any,
     *,
-    metric: str | UserMetric = "sqnr",
+    metric: str | Metric | UserMetric = "sqnr",
     higher_is_better: bool = True,
     modes: Iterable[Mode] = ("alone",),
     parts: Iterable[Part] = ("both",),

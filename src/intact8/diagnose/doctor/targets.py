@@ -1,0 +1,136 @@
+"""What the first output should have been, where the data say it: classes, or numbers of its own shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intact8.diagnose.doctor.samples import Samples
+
+FACTORS = range(-24, 9)
+"""Powers of two by which scores are multiplied to find the temperature that suits the labels best."""
+
+PLACES = 512
+"""Places of a sample that are judged, about."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The right answers to some samples.
+
+    Attributes:
+        values: class indices, int64 (N, …), for scores (N, classes, …); or numbers (N, …) of the output's shape.
+        classes: whether they are class indices.
+    """
+
+    values: Tensor
+    classes: bool
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def first(self, count: int) -> Targets:
+        """Return those of the first samples."""
+        return replace(self, values=self.values[:count])
+
+    def losses(self, output: Tensor) -> Tensor:
+        """Return the loss of every sample, float64 (N,): −log p(class) at the best temperature, or squared errors.
+
+        Errors of numbers count by the variance of their column, as numbers of different units may stand side by side.
+        """
+        return self.tempered(output)[1]
+
+    def tempered(self, output: Tensor) -> tuple[float, Tensor]:
+        """Return the factor of the scores, a power of two, at which the mean loss is least (1 for numbers), and losses.
+
+        Being too sure is no fault that repairs should be judged by.
+        """
+        if not self.classes:
+            dims = [d for d in range(self.values.dim()) if d != 1]
+            right = self.values.double()
+            variance = right.var(dims, correction=0, keepdim=True)
+            variance = variance.clamp(min=1e-6 * float(variance.max()) + 1e-30)
+            errors = (output.double().cpu().reshape(right.shape) - right).nan_to_num(1e30, 1e30, -1e30)
+            return 1.0, (errors.square() / variance).flatten(1).mean(1)
+        scores = self._scores(output)
+        if bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all()):
+            scores = scores.clamp(min=1e-30).log()
+        scores, index = scores.nan_to_num(0.0, 1e30, -1e30), self._index()[:, None]
+        tried = ((2.0**k, -(2.0**k * scores).log_softmax(1).gather(1, index).flatten(1).mean(1)) for k in FACTORS)
+        return min(tried, key=lambda pair: float(pair[1].mean()))
+
+    def score(self, output: Tensor) -> float:
+        """Return the share of right classes; for numbers, the share of their variance that is explained, 0 at least."""
+        if self.classes:
+            return float((self._scores(output).argmax(1) == self._index()).double().mean())
+        return max(0.0, 1 - float(self.losses(output).mean()))
+
+    def renumbered(self, output: Tensor) -> float:
+        """Return the share of right classes if the network's were numbered otherwise; 0 for numbers."""
+        if not self.classes:
+            return 0.0
+        scores = self._scores(output)
+        pairs = scores.argmax(1).flatten() * scores.shape[1] + self._index().flatten()
+        counts = torch.bincount(pairs, minlength=scores.shape[1] ** 2).reshape(scores.shape[1], -1)
+        label = counts.argmax(1)[counts.sum(1) > 0]
+        return float(counts.amax(1).sum() / counts.sum()) if len(label) == len(label.unique()) else 0.0
+
+    def chance(self) -> float:
+        """Return the score of the best answer that is the same for all samples."""
+        if not self.classes:
+            return 0.0
+        counts = np.unique(self.values.numpy(), return_counts=True)[1]
+        return float(counts.max() / counts.sum())
+
+    def confidence(self, output: Tensor) -> float:
+        """Return the mean probability of the answers; for numbers, which have none, the score."""
+        if not self.classes:
+            return self.score(output)
+        scores = self._scores(output)
+        known = bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all())
+        return float((scores if known else scores.softmax(1)).amax(1).mean())
+
+    def said(self, score: float) -> str:
+        """Describe a score."""
+        return f"is right on {score:.1%}" if self.classes else f"explains {score:.1%} of the variance"
+
+    def _index(self) -> Tensor:
+        """Return classes, int64 (N, places); of many places some."""
+        index = self.values.reshape(len(self.values), -1)
+        return index[:, :: max(1, index.shape[1] // PLACES)]
+
+    def _scores(self, output: Tensor) -> Tensor:
+        """Return scores, float64 (N, classes, places)."""
+        scores = output if output.shape[2:] == self.values.shape[1:] else output.movedim(-1, 1)
+        scores = scores.reshape(len(scores), scores.shape[1], -1)
+        return scores[:, :, :: max(1, scores.shape[2] // PLACES)].double().cpu()
+
+
+def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
+    """Return the targets that follow the inputs in every batch; None where there are none of a form that is known.
+
+    Args:
+        samples: the samples.
+        inputs: number of the network's inputs.
+        output: its first output for one or more samples.
+    """
+    found = [b.batch[inputs] if isinstance(b.batch, (tuple, list)) and len(b.batch) > inputs else None for b in samples]
+    given = [t.cpu() for t in found if isinstance(t, Tensor)]
+    if len(given) < len(found) or len({t.shape[1:] for t in given}) != 1 or output.dim() < 1 or given[0].dim() < 1:
+        return None
+    values, shape = torch.cat(given), output.shape[1:]
+    if len(values) != len(samples):
+        return None
+    if values.is_floating_point():
+        same = values.shape[1:] == shape or values.shape[1:] == (*shape, 1) or (*values.shape[1:], 1) == shape
+        finite = same and bool(torch.isfinite(values).all()) and float(values.std()) > 0
+        return Targets(values.reshape(len(values), *shape), False) if finite and output.is_floating_point() else None
+    if values.dtype == torch.bool or not len(shape) or not output.is_floating_point():
+        return None
+    places = values.shape[1:]
+    count = shape[0] if shape[1:] == places else shape[-1] if shape[:-1] == places else 0
+    fits = count > 1 and int(values.min()) >= 0 and int(values.max()) < count
+    return Targets(values.long(), True) if fits else None
