@@ -6,23 +6,33 @@ wrong, what reads or makes its tensor may be named.
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from tests.diagnose.doctor.planted import Planted, override
+from tests.diagnose.doctor.planted import Planted
 from tests.diagnose.doctor.planted_in_practice import anywhere, asks, held, scaled
 from tests.diagnose.doctor.shapes import (
-    COUNT, SHOWN, TRAINED, changed, classes, labelled, motions, patient, random, reset, shapes, shown, squares, swap,
-    texts, trained, written,
+    COUNT,
+    changed,
+    classes,
+    labelled,
+    motions,
+    patient,
+    random,
+    reset,
+    shapes,
+    shown,
+    squares,
+    swap,
+    texts,
+    trained,
+    written,
 )  # fmt: skip
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from intact8 import Recipe, Scheme
 
 DATA, NETWORK, WRONG = "calibration data", "network", "float_network_wrong"
 PLANTS: dict[str, tuple[Callable[[], Planted], set[tuple[str, str]]]] = {}
@@ -96,7 +106,7 @@ def chains() -> tuple[Tensor, Tensor]:
     for t in range(2, 17):
         step = (3 * x[:, t - 1] + 5 * x[:, t - 2] + 1) % 24
         other = torch.randint(0, 24, (COUNT,), generator=g)
-        x[:, t] = torch.where(torch.rand(COUNT, generator=g) < 0.05, other, torch.where(t % 2 == 0, step, (step + 7) % 24) if False else step)
+        x[:, t] = torch.where(torch.rand(COUNT, generator=g) < 0.05, other, step)
     return x[:, :16], x[:, 1:]
 
 
@@ -210,7 +220,11 @@ class Denoise(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.a, self.b = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.first, self.a, self.b = (
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.Conv2d(16, 16, 3, padding=1),
+        )
         self.out = nn.Conv2d(16, 3, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -293,7 +307,11 @@ class Vgg(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.c1, self.c2, self.c3 = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 24, 3, padding=1), nn.Conv2d(24, 24, 3, padding=1)
+        self.c1, self.c2, self.c3 = (
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.Conv2d(16, 24, 3, padding=1),
+            nn.Conv2d(24, 24, 3, padding=1),
+        )
         self.fc1, self.fc2 = nn.Linear(96, 48), nn.Linear(48, 6)
         self.pool = nn.MaxPool2d(2)
 
@@ -344,28 +362,88 @@ def _plus() -> Planted:
     return patient(Denoise, net.eval())
 
 
-plant("inception_statistics_exchanged", changed(Inception, lambda net: (swap(net, "b.n3.running_mean", "b.n5.running_mean"), swap(net, "b.n3.running_var", "b.n5.running_var"), net.b.n3.running_mean.mul_(3))), ("b.three", "stale_batch_norm"), ("b.five", "stale_batch_norm"))
-plant("inception_statistics_reset", changed(Inception, _norms_reset), ("stem", "stale_batch_norm"), (NETWORK, "stale_batch_norm"))
+plant(
+    "inception_statistics_exchanged",
+    changed(
+        Inception,
+        lambda net: (
+            swap(net, "b.n3.running_mean", "b.n5.running_mean"),
+            swap(net, "b.n3.running_var", "b.n5.running_var"),
+            net.b.n3.running_mean.mul_(3),
+        ),
+    ),
+    ("b.three", "stale_batch_norm"),
+    ("b.five", "stale_batch_norm"),
+)
+plant(
+    "inception_statistics_reset",
+    changed(Inception, _norms_reset),
+    ("stem", "stale_batch_norm"),
+    (NETWORK, "stale_batch_norm"),
+)
 plant("inception_zeros", written(Inception, "a.five.weight", lambda w: w.zero_()), ("a.five", "dead_channels"))
-plant("inception_grey_calibration", shown(Inception, lambda x: x.mean(1, keepdim=True).expand(-1, 3, -1, -1).contiguous(), False), (DATA, "unlike_data"))
-plant("mixer_flipped", written(ConvMixer, "mix.0.depth.weight", lambda w: w.copy_(w.flip(2, 3))), ("mix.0.depth*", "wrong_weights"))
-plant("mixer_rolled", written(ConvMixer, "mix.1.point.weight", lambda w: w.copy_(w.roll(5, 1))), ("mix.1.point*", "wrong_weights"))
-plant("mixer_other_function", changed(ConvMixer, lambda net: setattr(net.mix[1], "act2", nn.Identity())), ("mix.1.point*", "wrong_setting"), ("mix.1.n2*", "wrong_setting"))
+plant(
+    "inception_grey_calibration",
+    shown(Inception, lambda x: x.mean(1, keepdim=True).expand(-1, 3, -1, -1).contiguous(), False),
+    (DATA, "unlike_data"),
+)
+plant(
+    "mixer_flipped",
+    written(ConvMixer, "mix.0.depth.weight", lambda w: w.copy_(w.flip(2, 3))),
+    ("mix.0.depth*", "wrong_weights"),
+)
+plant(
+    "mixer_rolled",
+    written(ConvMixer, "mix.1.point.weight", lambda w: w.copy_(w.roll(5, 1))),
+    ("mix.1.point*", "wrong_weights"),
+)
+plant(
+    "mixer_other_function",
+    changed(ConvMixer, lambda net: setattr(net.mix[1], "act2", nn.Identity())),
+    ("mix.1.point*", "wrong_setting"),
+    ("mix.1.n2*", "wrong_setting"),
+)
 plant("mixer_three_bits", asks(ConvMixer, "mix.0.point", weight={"bits": 3}), ("mix.0.point*", "few_bits"))
 plant("mixer_upside_down", shown(ConvMixer, lambda x: x.flip(2)), (NETWORK, WRONG))
-plant("gpt_one_rounded", changed(Gpt, lambda net: _round(net, "layers.1.up.weight")), ("layers.1.up", "rounded_weights"))
+plant(
+    "gpt_one_rounded", changed(Gpt, lambda net: _round(net, "layers.1.up.weight")), ("layers.1.up", "rounded_weights")
+)
 plant("gpt_eps", changed(Gpt, lambda net: setattr(net.layers[1].ln1, "eps", 30.0)), ("layers.1.ln1", "wrong_setting"))
-plant("gpt_mask_forgotten", changed(Gpt, lambda net: net.mask.zero_()), (NETWORK, WRONG), *anywhere(("mask", "layers.*.add*", "layers.*.softmax*"), "wrong_setting", "wrong_weights"))
-plant("gpt_undivided", changed(Gpt, lambda net: setattr(net.layers[0], "divisor", 0.1)), *anywhere(("layers.0.matmul*", "layers.0.div*", "layers.0.mul*", "layers.0.q", "layers.0.k", "layers.0.add*"), "wrong_scale"))
+plant(
+    "gpt_mask_forgotten",
+    changed(Gpt, lambda net: net.mask.zero_()),
+    (NETWORK, WRONG),
+    *anywhere(("mask", "layers.*.add*", "layers.*.softmax*"), "wrong_setting", "wrong_weights"),
+)
+plant(
+    "gpt_undivided",
+    changed(Gpt, lambda net: setattr(net.layers[0], "divisor", 0.1)),
+    *anywhere(
+        ("layers.0.matmul*", "layers.0.div*", "layers.0.mul*", "layers.0.q", "layers.0.k", "layers.0.add*"),
+        "wrong_scale",
+    ),
+)
 plant("gpt_vocabulary_moved", shown(Gpt, lambda x: (x + 1) % 24), (NETWORK, WRONG))
-plant("reader_exploded", written(Reader, "lstm.weight_hh_l0", lambda w: w[3, 4].fill_(90.0)), ("lstm", "exploded_weight"))
+plant(
+    "reader_exploded", written(Reader, "lstm.weight_hh_l0", lambda w: w[3, 4].fill_(90.0)), ("lstm", "exploded_weight")
+)
 plant("reader_fresh", changed(Reader, lambda net: reset(net, "lstm")), ("lstm", "wrong_weights"))
 plant("reader_directions", changed(Reader, _directions), ("lstm", "wrong_weights"))
 plant("reader_three_bits", asks(Reader, "fc1", weight={"bits": 2}), ("fc1", "few_bits"))
 plant("reader_padding_only", shown(Reader, lambda x: x * 0, False), (DATA, "no_variety"))
 plant("tcn_units", shown(Tcn, lambda x: x * 255), (NETWORK, WRONG))
-plant("tcn_faint_layer", written(Tcn, "steps.1.conv1.weight", lambda w: w.mul_(0.01)), ("steps.1.conv1", "wrong_scale"), ("steps.1.conv1", "wrong_weights"))
-plant("tcn_percentile", asks(Tcn, "steps.0.conv1", activation={"observer": "percentile", "observer_args": {"percentile": 85.0}}), ("steps.0.conv1*", "clipped_range"), ("steps.0.elu", "clipped_range"))
+plant(
+    "tcn_faint_layer",
+    written(Tcn, "steps.1.conv1.weight", lambda w: w.mul_(0.01)),
+    ("steps.1.conv1", "wrong_scale"),
+    ("steps.1.conv1", "wrong_weights"),
+)
+plant(
+    "tcn_percentile",
+    asks(Tcn, "steps.0.conv1", activation={"observer": "percentile", "observer_args": {"percentile": 85.0}}),
+    ("steps.0.conv1*", "clipped_range"),
+    ("steps.0.elu", "clipped_range"),
+)
 plant("tcn_nan", shown(Tcn, _nan, False), (DATA, "not_finite"))
 plant("regress_other_units", labelled(Regress, lambda y: y * 60), (NETWORK, WRONG))
 plant("regress_columns", shown(Regress, lambda x: x.roll(1, 1)), (NETWORK, WRONG))
@@ -373,20 +451,55 @@ plant("regress_bias", written(Regress, "6.bias", lambda b: b[9].add_(300.0)), ("
 plant("regress_variance", written(Regress, "4.running_var", lambda v: v.mul_(200)), ("3", "stale_batch_norm"))
 plant("regress_symmetric", asks(Regress, "6", activation={"bits": 3}), ("6", "few_bits"), ("7", "few_bits"))
 plant("denoise_fresh_output", changed(Denoise, lambda net: reset(net, "out")), ("out", "wrong_weights"))
-plant("denoise_exchanged", changed(Denoise, lambda net: (swap(net, "a.weight", "b.weight"), swap(net, "a.bias", "b.bias"))), ("a", "wrong_weights"), ("b", "wrong_weights"))
+plant(
+    "denoise_exchanged",
+    changed(Denoise, lambda net: (swap(net, "a.weight", "b.weight"), swap(net, "a.bias", "b.bias"))),
+    ("a", "wrong_weights"),
+    ("b", "wrong_weights"),
+)
 plant("denoise_sign", _plus, *anywhere(("out", "add", "sub"), "wrong_weights", "wrong_scale"))
 plant("denoise_narrow", held(Denoise, scaled("a", 0.08)), ("a", "clipped_range"))
-plant("features_exploded", _unlabelled(written(Features, "c2.weight", lambda w: w[2, 3, 1, 1].add_(50))), ("c2", "exploded_weight"))
-plant("features_statistics", _unlabelled(changed(Features, lambda net: net.n2.running_mean.sub_(2 * net.n2.running_var.sqrt()))), ("c2", "stale_batch_norm"))
-plant("features_outlier", _unlabelled(shown(Features, lambda x: torch.cat([x[:-1], x[-1:] * 50]), False)), (DATA, "outlier_sample"))
+plant(
+    "features_exploded",
+    _unlabelled(written(Features, "c2.weight", lambda w: w[2, 3, 1, 1].add_(50))),
+    ("c2", "exploded_weight"),
+)
+plant(
+    "features_statistics",
+    _unlabelled(changed(Features, lambda net: net.n2.running_mean.sub_(2 * net.n2.running_var.sqrt()))),
+    ("c2", "stale_batch_norm"),
+)
+plant(
+    "features_outlier",
+    _unlabelled(shown(Features, lambda x: torch.cat([x[:-1], x[-1:] * 50]), False)),
+    (DATA, "outlier_sample"),
+)
 plant("features_dead", _unlabelled(changed(Features, lambda net: net.n3.bias[:20].fill_(-30))), ("c3", "dead_channels"))
 plant("heads_training", changed(Heads, lambda net: net.n2.train()), (NETWORK, "training_mode"))
-plant("heads_ten", lambda: patient(Heads, calibration=shapes()["x"][:10] * 0.7), (DATA, "too_few"), (DATA, "unlike_data"))
+plant(
+    "heads_ten", lambda: patient(Heads, calibration=shapes()["x"][:10] * 0.7), (DATA, "too_few"), (DATA, "unlike_data")
+)
 plant("heads_zero_point", held(Heads, scaled("c2", 1.0, 50)), *anywhere(("c2*", "act*"), "zero_point", "clipped_range"))
-plant("pool_groups", changed(PoolFormer, lambda net: setattr(net.blocks[0].g2, "num_groups", 24)), ("blocks.0.g2", "wrong_setting"))
-plant("pool_layer_scale", written(PoolFormer, "blocks.1.s2", lambda s: s[4].fill_(80.0)), *anywhere(("blocks.1.s2", "blocks.1.mul*", "blocks.1.down"), "exploded_channel", "exploded_weight"))
+plant(
+    "pool_groups",
+    changed(PoolFormer, lambda net: setattr(net.blocks[0].g2, "num_groups", 24)),
+    ("blocks.0.g2", "wrong_setting"),
+)
+plant(
+    "pool_layer_scale",
+    written(PoolFormer, "blocks.1.s2", lambda s: s[4].fill_(80.0)),
+    *anywhere(("blocks.1.s2", "blocks.1.mul*", "blocks.1.down"), "exploded_channel", "exploded_weight"),
+)
 plant("pool_two_bits", asks(PoolFormer, "blocks.0.up", weight={"bits": 2}), ("blocks.0.up*", "few_bits"))
 plant("vgg_labels", labelled(Vgg, lambda y: 5 - y), (NETWORK, WRONG))
-plant("vgg_channels_last", written(Vgg, "fc1.weight", lambda w: w.copy_(w.reshape(-1, 24, 2, 2).permute(0, 2, 3, 1).flatten(1))), ("fc1", "wrong_weights"))
-plant("vgg_average", changed(Vgg, lambda net: setattr(net, "pool", nn.AvgPool2d(2))), *anywhere(("pool*", "avg_pool*"), "wrong_setting", "wrong_scale"))
+plant(
+    "vgg_channels_last",
+    written(Vgg, "fc1.weight", lambda w: w.copy_(w.reshape(-1, 24, 2, 2).permute(0, 2, 3, 1).flatten(1))),
+    ("fc1", "wrong_weights"),
+)
+plant(
+    "vgg_average",
+    changed(Vgg, lambda net: setattr(net, "pool", nn.AvgPool2d(2))),
+    *anywhere(("pool*", "avg_pool*"), "wrong_setting", "wrong_scale"),
+)
 SOUND = (Inception, ConvMixer, Gpt, Reader, Tcn, Regress, Denoise, Features, Heads, PoolFormer, Vgg)

@@ -12,13 +12,29 @@ from typing import Any
 import torch
 from tests.diagnose.doctor.planted import Planted, calibrated, override
 from tests.diagnose.doctor.shapes import (
-    SHOWN, TRAINED, changed, classes, codes, labelled, motions, patient, reset, series, shapes, shown, squares, swap,
-    texts, train, trained, written,
+    SHOWN,
+    TRAINED,
+    changed,
+    classes,
+    codes,
+    labelled,
+    motions,
+    patient,
+    reset,
+    series,
+    shapes,
+    shown,
+    squares,
+    swap,
+    texts,
+    train,
+    trained,
+    written,
 )  # fmt: skip
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from intact8 import Recipe, Scheme, recipes
+from intact8 import Recipe, Scheme
 
 DATA, NETWORK, WRONG = "calibration data", "network", "float_network_wrong"
 PLANTS: dict[str, tuple[Callable[[], Planted], set[tuple[str, str]]]] = {}
@@ -72,7 +88,10 @@ class Res(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
-        self.layer1, self.layer2 = nn.Sequential(Basic(16, 16, 1), Basic(16, 16, 1)), nn.Sequential(Basic(16, 32, 2), Basic(32, 32, 1))
+        self.layer1, self.layer2 = (
+            nn.Sequential(Basic(16, 16, 1), Basic(16, 16, 1)),
+            nn.Sequential(Basic(16, 32, 2), Basic(32, 32, 1)),
+        )
         self.fc = nn.Linear(32, 6)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,7 +102,9 @@ class Inverse(nn.Module):
     def __init__(self, a: int, b: int, stride: int) -> None:
         super().__init__()
         self.expand = nn.Sequential(nn.Conv2d(a, 4 * a, 1, bias=False), nn.BatchNorm2d(4 * a), nn.ReLU6())
-        self.dw = nn.Sequential(nn.Conv2d(4 * a, 4 * a, 3, stride, 1, groups=4 * a, bias=False), nn.BatchNorm2d(4 * a), nn.ReLU6())
+        self.dw = nn.Sequential(
+            nn.Conv2d(4 * a, 4 * a, 3, stride, 1, groups=4 * a, bias=False), nn.BatchNorm2d(4 * a), nn.ReLU6()
+        )
         self.project = nn.Sequential(nn.Conv2d(4 * a, b, 1, bias=False), nn.BatchNorm2d(b))
         self.add = stride == 1 and a == b
 
@@ -316,53 +337,168 @@ def _frozen(kind: Any, layer: str, factor: float) -> Callable[[], Planted]:
 
 
 # Preparation of inputs.
-plant("res_uint8", shown(Res, lambda x: (x * shapes()["std"][:, None, None] + shapes()["mean"][:, None, None]) * 255), (NETWORK, WRONG))
-plant("mobile_not_normalized", shown(Mobile, lambda x: x * shapes()["std"][:, None, None] + shapes()["mean"][:, None, None]), (NETWORK, WRONG))
+plant(
+    "res_uint8",
+    shown(Res, lambda x: (x * shapes()["std"][:, None, None] + shapes()["mean"][:, None, None]) * 255),
+    (NETWORK, WRONG),
+)
+plant(
+    "mobile_not_normalized",
+    shown(Mobile, lambda x: x * shapes()["std"][:, None, None] + shapes()["mean"][:, None, None]),
+    (NETWORK, WRONG),
+)
 plant("lenet_channel_order", shown(Lenet, lambda x: x.flip(1)), (NETWORK, WRONG))
-plant("segment_uint8_calibration", shown(Segment, lambda x: (x * shapes()["std"][:, None, None] + shapes()["mean"][:, None, None]) * 255, False), (DATA, "unlike_data"))
+plant(
+    "segment_uint8_calibration",
+    shown(Segment, lambda x: (x * shapes()["std"][:, None, None] + shapes()["mean"][:, None, None]) * 255, False),
+    (DATA, "unlike_data"),
+)
 plant("moves_wrong_units", shown(Moves, lambda x: x * 9.81, False), (DATA, "unlike_data"))
 plant("forecast_not_scaled", shown(Forecast, lambda x: x * 20 + 10, False), (DATA, "unlike_data"))
 # Calibration data.
-plant("detect_noise_calibration", shown(Detect, lambda x: torch.randn(x.shape, generator=torch.Generator().manual_seed(7)), False), (DATA, "unlike_data"))
+plant(
+    "detect_noise_calibration",
+    shown(Detect, lambda x: torch.randn(x.shape, generator=torch.Generator().manual_seed(7)), False),
+    (DATA, "unlike_data"),
+)
 plant("auto_three_images", lambda: patient(Auto, calibration=shapes()["x"][:3]), (DATA, "too_few"))
 plant("res_outlier", shown(Res, lambda x: torch.cat([x[:-1], x[-1:] * 40]), False), (DATA, "outlier_sample"))
-plant("text_one_class", lambda: patient(TextCnn, calibration=texts()[0][:TRAINED][texts()[1][:TRAINED] == 2][:SHOWN]), (DATA, "one_class"))
+plant(
+    "text_one_class",
+    lambda: patient(TextCnn, calibration=texts()[0][:TRAINED][texts()[1][:TRAINED] == 2][:SHOWN]),
+    (DATA, "one_class"),
+)
 # Modes and numbers.
 plant("mobile_training_mode", changed(Mobile, lambda net: net.train()), (NETWORK, "training_mode"))
 plant("bert_dropout", changed(Bert, lambda net: net.layers[1].train()), (NETWORK, "training_mode"))
 plant("generator_nan", written(Generator, "up2.weight", lambda w: w[3, 2].fill_(float("nan"))), ("up2", "not_finite"))
-plant("bert_half", changed(Bert, lambda net: [p.copy_(p.half().float()) for p in net.parameters()]), (NETWORK, "rounded_weights"))
+plant(
+    "bert_half",
+    changed(Bert, lambda net: [p.copy_(p.half().float()) for p in net.parameters()]),
+    (NETWORK, "rounded_weights"),
+)
 plant("res_diverged", _high_rate, (NETWORK, "diverged_training"))
 # Norms.
-plant("segment_stats_not_loaded", changed(Segment, lambda net: net.mid[1].reset_running_stats()), ("mid.0", "stale_batch_norm"))
-plant("res_bn_eps", changed(Res, lambda net: setattr(net.layer1[1].bn1, "eps", 10.0)), ("layer1.1.conv1", "stale_batch_norm"), ("layer1.1.conv1", "wrong_setting"))
-plant("auto_variance_as_deviation", changed(Auto, lambda net: net.d1[1].running_var.sqrt_().mul_(0.05)), ("d1.0", "stale_batch_norm"))
+plant(
+    "segment_stats_not_loaded",
+    changed(Segment, lambda net: net.mid[1].reset_running_stats()),
+    ("mid.0", "stale_batch_norm"),
+)
+plant(
+    "res_bn_eps",
+    changed(Res, lambda net: setattr(net.layer1[1].bn1, "eps", 10.0)),
+    ("layer1.1.conv1", "stale_batch_norm"),
+    ("layer1.1.conv1", "wrong_setting"),
+)
+plant(
+    "auto_variance_as_deviation",
+    changed(Auto, lambda net: net.d1[1].running_var.sqrt_().mul_(0.05)),
+    ("d1.0", "stale_batch_norm"),
+)
 plant("generator_stats", changed(Generator, lambda net: net.bn1.running_mean.add_(3.0)), ("up1", "stale_batch_norm"))
 # Weights.
-plant("res_swapped", changed(Res, lambda net: swap(net, "layer1.0.conv1.weight", "layer1.1.conv2.weight")), *anywhere(("layer1.0.conv1", "layer1.1.conv2"), "wrong_weights"))
+plant(
+    "res_swapped",
+    changed(Res, lambda net: swap(net, "layer1.0.conv1.weight", "layer1.1.conv2.weight")),
+    *anywhere(("layer1.0.conv1", "layer1.1.conv2"), "wrong_weights"),
+)
 plant("lenet_reinitialized", changed(Lenet, lambda net: reset(net, "f2")), ("f2", "wrong_weights"))
-plant("mobile_reinitialized", changed(Mobile, lambda net: reset(net, "body.1.project.0")), ("body.1.project.0", "wrong_weights"))
-plant("bert_query_key_swapped", changed(Bert, lambda net: net.layers[0].self_attn.in_proj_weight[:64].copy_(net.layers[0].self_attn.in_proj_weight[:64].roll(32, 0).flip(0))), *anywhere(("layers.0.self_attn", "layers.0.self_attn.linear", "layers.0.self_attn.in_proj"), "wrong_weights"))
+plant(
+    "mobile_reinitialized",
+    changed(Mobile, lambda net: reset(net, "body.1.project.0")),
+    ("body.1.project.0", "wrong_weights"),
+)
+plant(
+    "bert_query_key_swapped",
+    changed(
+        Bert,
+        lambda net: (
+            net.layers[0]
+            .self_attn.in_proj_weight[:64]
+            .copy_(net.layers[0].self_attn.in_proj_weight[:64].roll(32, 0).flip(0))
+        ),
+    ),
+    *anywhere(("layers.0.self_attn", "layers.0.self_attn.linear", "layers.0.self_attn.in_proj"), "wrong_weights"),
+)
 plant("text_embedding_reinitialized", changed(TextCnn, lambda net: reset(net, "words")), ("words", "wrong_weights"))
-plant("forecast_exploded", written(Forecast, "fc1.weight", lambda w: w[5].mul_(300)), ("fc1", "exploded_channel"), ("fc1", "exploded_weight"))
-plant("segment_exploded_weight", written(Segment, "m2.0.weight", lambda w: w[2, 3, 1, 1].add_(40)), ("m2.0", "exploded_weight"))
+plant(
+    "forecast_exploded",
+    written(Forecast, "fc1.weight", lambda w: w[5].mul_(300)),
+    ("fc1", "exploded_channel"),
+    ("fc1", "exploded_weight"),
+)
+plant(
+    "segment_exploded_weight",
+    written(Segment, "m2.0.weight", lambda w: w[2, 3, 1, 1].add_(40)),
+    ("m2.0", "exploded_weight"),
+)
 plant("moves_huge_bias", written(Moves, "conv2.bias", lambda b: b[4].fill_(500.0)), ("conv2", "exploded_channel"))
 plant("detect_dead", changed(Detect, lambda net: net.fc.bias[:50].fill_(-100)), ("fc", "dead_channels"))
-plant("mobile_duplicated", written(Mobile, "last.0.weight", lambda w: w.copy_(w[:1].expand_as(w))), ("last.0", "wrong_weights"))
-plant("moves_gate_saturated", written(Moves, "gru.bias_ih_l1", lambda b: b[24:48].add_(60.0)), ("gru", "exploded_weight"), ("gru", "wrong_weights"))
-plant("lenet_huge_layer", written(Lenet, "c2.weight", lambda w: w.mul_(50)), ("c2", "wrong_scale"), ("c2", "exploded_weight"))
+plant(
+    "mobile_duplicated",
+    written(Mobile, "last.0.weight", lambda w: w.copy_(w[:1].expand_as(w))),
+    ("last.0", "wrong_weights"),
+)
+plant(
+    "moves_gate_saturated",
+    written(Moves, "gru.bias_ih_l1", lambda b: b[24:48].add_(60.0)),
+    ("gru", "exploded_weight"),
+    ("gru", "wrong_weights"),
+)
+plant(
+    "lenet_huge_layer",
+    written(Lenet, "c2.weight", lambda w: w.mul_(50)),
+    ("c2", "wrong_scale"),
+    ("c2", "exploded_weight"),
+)
 # Wiring and labels.
-plant("auto_missing_activation", changed(Auto, lambda net: setattr(net.d1, "2", nn.Identity())), ("d1.0", "wrong_setting"))
-plant("segment_wrong_padding", changed(Segment, lambda net: (setattr(net.d2[0], "padding", (0, 0)), net.d2.insert(0, nn.ZeroPad2d((0, 2, 0, 2))))), *anywhere(("d2.0", "d2.1", "d2.1.pad", "pad"), "wrong_setting", "stale_batch_norm"))
+plant(
+    "auto_missing_activation", changed(Auto, lambda net: setattr(net.d1, "2", nn.Identity())), ("d1.0", "wrong_setting")
+)
+plant(
+    "segment_wrong_padding",
+    changed(Segment, lambda net: (setattr(net.d2[0], "padding", (0, 0)), net.d2.insert(0, nn.ZeroPad2d((0, 2, 0, 2))))),
+    *anywhere(("d2.0", "d2.1", "d2.1.pad", "pad"), "wrong_setting", "stale_batch_norm"),
+)
 plant("mobile_labels_shifted", labelled(Mobile, lambda y: (y + 1) % 6), (NETWORK, WRONG))
 # Quantization.
 plant("mobile_two_bits", asks(Mobile, "body.1.dw.0", weight={"bits": 2}), ("body.1.dw.0", "few_bits"))
-plant("generator_percentile", asks(Generator, "up1", activation={"observer": "percentile", "observer_args": {"percentile": 90.0}}), ("up1", "clipped_range"))
-plant("detect_mixed_head", lambda: patient(Detect, recipe=Recipe(activation=Scheme(observer="minmax"))), *anywhere(("cat", "box", "score", "score.sigmoid", "sigmoid"), "shared_range"))
-plant("bert_wide", held(Bert, scaled("layers.1.linear1", 30.0)), *anywhere(("layers.1.linear1", "layers.1.gelu", "layers.1.linear1.gelu"), "wide_range"))
-plant("res_learned_scale_negative_zero_point", held(Res, scaled("layer2.0.conv1", 1.0, 70)), ("layer2.0.conv1", "zero_point"), ("layer2.0.conv1", "clipped_range"))
+plant(
+    "generator_percentile",
+    asks(Generator, "up1", activation={"observer": "percentile", "observer_args": {"percentile": 90.0}}),
+    ("up1", "clipped_range"),
+)
+plant(
+    "detect_mixed_head",
+    lambda: patient(Detect, recipe=Recipe(activation=Scheme(observer="minmax"))),
+    *anywhere(("cat", "box", "score", "score.sigmoid", "sigmoid"), "shared_range"),
+)
+plant(
+    "bert_wide",
+    held(Bert, scaled("layers.1.linear1", 30.0)),
+    *anywhere(("layers.1.linear1", "layers.1.gelu", "layers.1.linear1.gelu"), "wide_range"),
+)
+plant(
+    "res_learned_scale_negative_zero_point",
+    held(Res, scaled("layer2.0.conv1", 1.0, 70)),
+    ("layer2.0.conv1", "zero_point"),
+    ("layer2.0.conv1", "clipped_range"),
+)
 plant("moves_stale_observers", _frozen(Moves, "conv1.weight", 6.0), ("conv1", "stale_range"))
-plant("segment_per_tensor", changed(Segment, lambda net: (net.d1[1].weight.mul_(torch.tensor([40.0] + [1.0] * 11)), net.d1[1].bias.mul_(torch.tensor([40.0] + [1.0] * 11)), net.d2[0].weight[:, 0].div_(40), net.m1[0].weight[:, 12].div_(40)), recipe=Recipe(weight=Scheme(dtype="int8", symmetric=True, observer="minmax"), equalize=False)), *anywhere(("d1.0", "u1", "cat_1"), "outlier_channel", "channel_imbalance", "per_tensor_weight", "shared_range"))
+plant(
+    "segment_per_tensor",
+    changed(
+        Segment,
+        lambda net: (
+            net.d1[1].weight.mul_(torch.tensor([40.0] + [1.0] * 11)),
+            net.d1[1].bias.mul_(torch.tensor([40.0] + [1.0] * 11)),
+            net.d2[0].weight[:, 0].div_(40),
+            net.m1[0].weight[:, 12].div_(40),
+        ),
+        recipe=Recipe(weight=Scheme(dtype="int8", symmetric=True, observer="minmax"), equalize=False),
+    ),
+    *anywhere(("d1.0", "u1", "cat_1"), "outlier_channel", "channel_imbalance", "per_tensor_weight", "shared_range"),
+)
 
 
 class LenetWithout(Lenet):

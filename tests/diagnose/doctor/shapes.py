@@ -36,8 +36,8 @@ def shapes() -> dict[str, Tensor]:
     s = size[:, None, None]
     inside = (dx.abs() <= s) & (dy.abs() <= s)
     kinds = [
-        dx**2 + dy**2 <= s**2, inside, inside & (dx.abs() <= (dy + s) / 2), inside & ((dx.abs() < 1.5) | (dy.abs() < 1.5)),
-        inside & ((v % 4) < 2), inside & ((dx.abs() > s - 1.5) | (dy.abs() > s - 1.5)),
+        dx**2 + dy**2 <= s**2, inside, inside & (dx.abs() <= (dy + s) / 2),
+        inside & ((dx.abs() < 1.5) | (dy.abs() < 1.5)), inside & ((v % 4) < 2), inside & ((dx.abs() > s - 1.5) | (dy.abs() > s - 1.5)),
     ]  # fmt: skip
     mask = torch.stack(kinds)[y, torch.arange(COUNT)]
     tint = torch.tensor([0.9, 0.55, 0.3]) + 0.15 * torch.randn(COUNT, 3, generator=g)
@@ -53,7 +53,7 @@ def shapes() -> dict[str, Tensor]:
 
 @functools.cache
 def texts() -> tuple[Tensor, Tensor]:
-    """Sentences of 20 words of 120, the common ones of all subjects first, and which of five subjects they are about."""
+    """Sentences of 20 words of 120, the common ones first, and which of five subjects they are about."""
     g = random(2)
     y = torch.randint(0, 5, (COUNT,), generator=g)
     common = (torch.rand(COUNT, 20, generator=g) ** 2 * 40).long()

@@ -13,13 +13,13 @@ from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibrati
 from intact8.diagnose.doctor.findings import HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
 from intact8.diagnose.doctor.float_checks import (
     Answers,
+    behind_statistics,
     exploded,
     norms,
     proven,
     put_right,
     unlike_others,
     untrained,
-    weights_or_statistics,
     wrong_network,
 )
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
@@ -90,11 +90,11 @@ def examine(
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     findings = put_right(sim, answers, data, [*findings, *untrained(sim), *unlike_others(sim)])
-    findings = weights_or_statistics(findings, network, sim.graph, answers, data)
+    findings = behind_statistics(findings, network, sim, answers, data)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
-    findings = proven(findings, wrong_network(sim, answers, data, quality.data_classes), answers)
+    findings = proven(findings, wrong_network(sim, answers, data, quality.data_classes, findings), answers)
     step("sensitivity")
     exact = FloatOutputs(sim, ranked, None)
     total, _ = exact.noise(sim)
@@ -144,8 +144,8 @@ def _evidence(sim: Simulation, seen: Statistics, shown: Statistics) -> dict[tupl
 
 def _noise_alone(sim: Simulation, exact: FloatOutputs) -> dict[tuple[str, str], float]:
     """Map (part, name) to output noise over signal with this site quantized and all others in float."""
-    parts = ("weight", "activation")
-    report = sensitivity(sim, exact.samples.calls(), metric=exact.measure(), modes=("alone",), parts=parts)
+    calls, measure = exact.samples.calls(), exact.measure()
+    report = sensitivity(sim, calls, metric=measure, modes=("alone",), parts=("weight", "activation"))
     out: dict[tuple[str, str], float] = {}
     for row in report:
         for score in row.scores:

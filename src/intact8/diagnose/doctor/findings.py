@@ -17,6 +17,9 @@ ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4
 SPREAD = 8.0
 """Noise of a network is accumulated where it comes from at least so many sites, each counted by its share."""
 
+IN_WEIGHTS = ("rounded_weights", "wrong_weights", "wrong_setting")
+"""Causes that the weights themselves prove, and that come before noise."""
+
 BY_THE_WAY = ("dead_channels", "no_integer_form")
 """Causes that say little where another fault is as grave."""
 
@@ -98,11 +101,12 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
     def follows(finding: Finding) -> bool:
         return finding.cause == "stale_batch_norm" and places.get(finding.place, -1) > changed
 
-    def key(finding: Finding) -> tuple[int, float, bool, int]:
+    def key(finding: Finding) -> tuple[int, bool, float, bool, int]:
         noise, place = finding.noise, 0
         if finding in stale:  # the first of them is where the network was changed
             noise, place = loudest, places.get(finding.place, len(places))
-        return SEVERITIES.index(finding.severity), -noise, finding.cause in BY_THE_WAY, place
+        grave = SEVERITIES.index(finding.severity)
+        return grave, finding.cause not in IN_WEIGHTS, -noise, finding.cause in BY_THE_WAY, place
 
     first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES and not follows(f)]
     return (*causes_first(first, order), *sorted((f for f in findings if f not in first), key=key))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import Specs, batches
 from intact8.capture import Captured, capture
 from intact8.capture.graph import Graph
@@ -100,11 +101,11 @@ def _weights(graph: Graph, name: str, ys: list[Tensor]) -> Tensor:
     power = sum(y.double().pow(2).sum() for y in ys) / sum(y.numel() for y in ys)
     whole = torch.as_tensor(power).clamp(min=1e-30).rsqrt().cpu()
     axis = node.attrs["axis"] if node.op == "cat" else 0
-    sizes = [graph.nodes[part].shape[axis] for part in node.inputs] if axis else []
-    if not all(isinstance(size, int) for size in sizes) or sum(sizes) != ys[0].shape[axis] or not axis:
+    sizes = known([graph.nodes[part].shape[axis] for part in node.inputs]) if axis else []
+    if not axis or sum(sizes) != ys[0].shape[axis]:
         return whole
     moved = torch.cat([y.double().movedim(axis, 0).flatten(1) for y in ys], 1)
-    powers = [part.pow(2).mean().clamp(min=1e-6 / float(whole) ** 2) for part in moved.split(sizes)]
+    powers = [part.pow(2).mean().clamp(min=1e-6 / float(whole) ** 2) for part in torch.split(moved, sizes)]
     weights = torch.cat([p.rsqrt().expand(size) for p, size in zip(powers, sizes, strict=True)])
     return weights.cpu().reshape(-1, *[1] * (ys[0].dim() - 1 - axis))
 

@@ -10,14 +10,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations, takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.chunks import Chunk
-from intact8.diagnose.doctor.float_network import outputs_of
+from intact8.diagnose.doctor.network_checks import STALE, distance, off_by
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.tensor_statistics import axis_of
@@ -44,6 +45,9 @@ UNUSUAL = 5.0
 USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
 """The number that most networks add to variances, and the largest one that frameworks add by default."""
 
+SIZES = 8.0
+"""Times the usual size from which a whole weight is tried at it."""
+
 SATURATES = 8.0
 """Size of a bias from which a gate stays open or closed, whatever comes in."""
 
@@ -54,6 +58,9 @@ PAIRS = 2000
 
 KEPT = 2**25
 """Numbers of a network's tensors that are kept at a time, about."""
+
+DISCRETE = ("float_network_wrong", "wrong_setting", "wrong_weights", "exploded_weight", "exploded_channel")
+"""Causes of repairs that are more than a change of scale."""
 
 UNCHANGED = frozenset({"input", "quantize", "dequantize", "requantize"})
 
@@ -71,6 +78,7 @@ class Repair:
         behind: computed of the result, if anything.
         shift: taken from the result.
         others: further operations that read ``tensors``.
+        change: how else the input ``node`` is prepared.
     """
 
     cause: str
@@ -81,6 +89,7 @@ class Repair:
     behind: Node | None = None
     shift: Tensor | None = None
     others: tuple[Node, ...] = ()
+    change: Callable[[Tensor], Tensor] | None = None
 
     def value(self, sim: Simulation, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the operation as it should be."""
@@ -159,26 +168,32 @@ def _finer(found: list[Repair]) -> list[Repair]:
     return [*others, *near]
 
 
-def _answers(sim: Simulation, samples: Samples, candidates: Sequence[Repair]) -> tuple[Tensor, list[Tensor]]:
-    """Return the first output as it is and with every repair, (N, …)."""
+def _answers(
+    sim: Simulation, samples: Samples, candidates: Sequence[Repair], last: Node | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the first output as it is and with every repair, (N, …); or what ``last`` gives, put in for its like."""
     plain: list[Tensor] = []
     found: list[list[Tensor]] = [[] for _ in candidates]
     behind = {n.name: _behind(sim.graph, n.name) for repair in candidates for n in (repair.node, *repair.others)}
-    output, compute = sim.graph.outputs[0], FloatExecutor(sim.tensors)
+    output, compute = sim.graph.outputs[0] if last is None else last.name, FloatExecutor(sim.tensors)
     with unquantized(sim), torch.no_grad():
         for inputs in joined(sim, samples):
             values = dict(zip(sim.graph.inputs, inputs, strict=True))
             nodes = [node for node in sim.graph.sized(inputs) if node.name not in values]
+            if last is not None:
+                nodes = [*takewhile(lambda node: node.name != output, nodes), last]
             for node in nodes:
                 values[node.name] = compute(node, [values[i] for i in node.inputs])
             plain.append(values[output])
             for repair, given in zip(candidates, found, strict=True):
                 own = {n.name for n in (repair.node, *repair.others)}
                 renewed = FloatExecutor({**sim.tensors, **repair.tensors})
-                affected, feed = set().union(*(behind[name] for name in own)), {}
+                affected = set().union(*(behind[name] for name in own))
+                changed = repair.change and repair.change(values[repair.node.name]).contiguous()
+                feed: dict[str, Tensor] = {} if changed is None else {repair.node.name: changed}
                 for node in (node for node in nodes if node.name in affected):
                     taken = [feed.get(i, values[i]) for i in node.inputs]
-                    if node.name == repair.node.name:
+                    if node.name == repair.node.name and node is not last:
                         feed[node.name] = repair.value(sim, taken)
                     else:
                         feed[node.name] = (renewed if node.name in own else compute)(node, taken)
@@ -223,10 +238,11 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     nodes = [n for n in nodes if n.op != "constant" or n.params["value"] in trained]
     statistics, sizes = _statistics(sim, samples)
     usual, users = _usual_function(sim.graph), sim.graph.users()
+    yield from _prepared(sim.graph, samples)
     for node in nodes:
         for factor in GAINS:
             yield _gain(node, factor)
-        yield from _configured(node, usual, all(sim.graph.nodes[u].op != "table" for u in users[node.name]))
+        yield from _configured(node, usual, all(sim.graph.nodes[u].op != "table" for u in users[node.name]), nodes)
         if node.name in statistics:
             mean, variance = statistics[node.name]
             renewed = {node.params["bn.running_mean"]: mean, node.params["bn.running_var"]: variance}
@@ -234,13 +250,38 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if node.name in sizes:
             yield from _channel(node, sizes[node.name])
         yield from _saturated(node, sim.tensors)
+        yield from _reordered(node, sim.tensors)
         if node.op in AFFINE and "weight" in node.params:
             yield from _clipped(node, sim.tensors[node.params["weight"]])
-            yield from _turned(node, sim.tensors[node.params["weight"]].detach())
-    yield from _exchanged([node for node in nodes if node.op in AFFINE and "weight" in node.params], sim.tensors)
+            before = sim.graph.nodes[node.inputs[0]] if node.inputs else node
+            yield from _turned(node, sim.tensors[node.params["weight"]].detach(), _flattened(sim.graph, before))
+    layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
+    yield from _sized([node for node in layers if node.op != "scale_shift"], sim.tensors)
+    yield from _exchanged(layers, sim.tensors)
 
 
-def _turned(node: Node, weight: Tensor) -> Iterator[Repair]:
+def _sized(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield layers whose weights are far larger or smaller than usual, by what they make of unit inputs, as usual."""
+    weights = {node.name: output_first(tensors[node.params["weight"]].detach(), node).flatten(1) for node in layers}
+    gains = {name: float(w.square().sum(1).mean().sqrt()) for name, w in weights.items()}
+    usual = sorted(gains.values())[len(gains) // 2] if gains else 0.0
+    for node in layers:
+        gain = gains[node.name]
+        if usual > 0 and gain > 0 and not 1 / SIZES < gain / usual < SIZES:
+            smaller = {node.params["weight"]: tensors[node.params["weight"]].detach() * (usual / gain)}
+            text = f"its weight, {gain / usual:.3g} times as large as those of other layers, is as large"
+            yield Repair("wrong_scale", text, node, smaller)
+
+
+def _flattened(graph: Graph, node: Node) -> list[int]:
+    """Return the sizes (C, …) of what is flattened before a layer; [] where nothing is."""
+    while node.op in UNCHANGED and node.inputs:
+        node = graph.nodes[node.inputs[0]]
+    shape = graph.nodes[node.inputs[0]].shape if node.op == "reshape" and len(node.shape) == 2 else ()
+    return known(shape[1:]) if len(shape) > 2 else []
+
+
+def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
     """Yield the layer with its weight the other way round, as in converting from another layout."""
     turned = {"negated": -weight}
     if weight.dim() > 1 and weight.shape[0] == weight.shape[1] > 1:
@@ -249,6 +290,9 @@ def _turned(node: Node, weight: Tensor) -> Iterator[Repair]:
         turned["reversed in space"] = weight.flip([*range(2, weight.dim())])
     if weight.dim() == 4 and weight.shape[2] == weight.shape[3] > 1:
         turned["transposed in space"] = weight.transpose(2, 3)
+    if weight.dim() == 2 and math.prod(places) == weight.shape[1]:
+        last = weight.reshape(len(weight), *places[1:], places[0])
+        turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
     for text, changed in turned.items():
         yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
 
@@ -260,14 +304,23 @@ def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterato
         both = [role for role in ("weight", "bias") if role in a.params and role in b.params]
         if any(tensors[a.params[role]].shape != tensors[b.params[role]].shape for role in both):
             continue
-        for roles in [["weight"], both][: len(both)]:
-            there = {a.params[role]: tensors[b.params[role]].detach() for role in roles}
-            back = {b.params[role]: tensors[a.params[role]].detach() for role in roles}
-            text = f"it and {b.name} exchange their {' and '.join(roles)}"
+        for count in range(1, len(both) + 1):
+            names = [(a.params[role], b.params[role]) for role in both[:count]]
+            there = {one: tensors[other].detach() for one, other in names}
+            back = {other: tensors[one].detach() for one, other in names}
+            text = f"it and {b.name} exchange their {' and '.join(both[:count])}"
             yield Repair("wrong_weights", text, a, {**there, **back}, others=(b,))
 
 
-def _configured(node: Node, usual: list[Any], silent: bool) -> Iterator[Repair]:
+def _elsewhere(node: Node, alike: Sequence[Node]) -> Iterator[dict[str, Any]]:
+    """Yield the settings of operations like this one, where these have other numbers of groups, say."""
+    same = [n for n in alike if n.op == node.op and n.shape == node.shape and n.name != node.name]
+    one = node.op.endswith("_norm") and len({repr(n.attrs) for n in same}) == 1
+    if one and node.attrs != same[0].attrs:
+        yield dict(same[0].attrs)
+
+
+def _configured(node: Node, usual: list[Any], silent: bool, alike: Sequence[Node]) -> Iterator[Repair]:
     """Yield the operation with the settings that operations like it have, or an activation where others have one."""
     for role, attrs in (("", node.attrs), *((r, node.attrs[r]) for r in ("bn", "pre") if r in node.attrs)):
         eps = attrs.get("eps", 0.0)
@@ -280,6 +333,9 @@ def _configured(node: Node, usual: list[Any], silent: bool) -> Iterator[Repair]:
             if axis != node.attrs["axis"]:
                 changed = replace(node, attrs={**node.attrs, "axis": axis})
                 yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
+    for attrs in _elsewhere(node, alike):
+        text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
+        yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))
     now, foldable = _function(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     if usual and now != usual and node.op == "table" and not node.params:
@@ -336,11 +392,8 @@ def _statistics(
 
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         if node.op in AFFINE and "bn" in node.attrs:
-            attrs = {k: v for k, v in node.attrs.items() if k not in ("bn", "act")}
-            params = {k: v for k, v in node.params.items() if not k.startswith(("bn.", "act.", "equalize.out"))}
-            bare = replace(node, name=f"{node.name}.bare", attrs=attrs, params=params, inputs=node.inputs[:1])
-            x = real(inputs[0])
-            add(sums, node.name, plain(bare, [x]) if params else x, 1)
+            bare, x = _bare(node), real(inputs[0])
+            add(sums, node.name, plain(bare, [x]) if bare.params else x, 1)
         if (node.op in AFFINE or node.op.endswith("_norm")) and len(node.shape) > 1:
             y = real(output)
             add(squares, node.name, y, axis_of(node) % y.dim())
@@ -357,6 +410,60 @@ def _statistics(
         for name, (total, square, count, axis) in squares.items()
     }
     return statistics, sizes
+
+
+def _bare(node: Node) -> Node:
+    """Return a layer without its batch norm and what comes behind."""
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("bn", "act")}
+    params = {k: v for k, v in node.params.items() if not k.startswith(("bn.", "act.", "equalize.out"))}
+    return replace(node, attrs=attrs, params=params, inputs=node.inputs[:1])
+
+
+def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, float, float] | None:
+    """Return the repair with which a batch norm's inputs are those of training again, how far off they were and are.
+
+    Statistics of a batch norm are a print of what came before it in training, labels or not. Only what lies between it
+    and the batch norms before it is put right, and no scale, as other statistics would do the same.
+
+    Args:
+        sim: a simulation of the network.
+        samples: the samples.
+        place: the layer with the batch norm.
+
+    Returns:
+        None where no repair fits.
+    """
+    node = sim.graph.nodes.get(place)
+    if node is None or node.op not in AFFINE or "bn" not in node.attrs or not _bare(node).params:
+        return None
+    near = _since_batch_norm(sim.graph, node)
+    found = [r for r in repairs(sim, samples) if r.cause in DISCRETE and near.intersection((r.node.name, *_names(r)))]
+    found = [r for r in found if r.node.name != place or r.cause == "wrong_weights"]
+    seen_mean, seen = (sim.tensors[node.params[f"bn.running_{s}"]].detach().double() for s in ("mean", "var"))
+
+    def off(x: Tensor) -> float:
+        rows = x.double().movedim(1, 0).flatten(1)
+        mean, variance = rows.mean(1), rows.var(1, correction=0)
+        return off_by(*distance(mean, variance, seen_mean, seen, float(node.attrs["bn"]["eps"])))
+
+    before, given = _answers(sim, samples.first(SCREENED), found, _bare(node))
+    now, (best, which) = off(before), min(((off(x), i) for i, x in enumerate(given)), default=(math.inf, 0))
+    return (found[which], now, best) if best < STALE and best < now / 3 else None
+
+
+def _names(repair: Repair) -> list[str]:
+    return [node.name for node in repair.others]
+
+
+def _since_batch_norm(graph: Graph, node: Node) -> set[str]:
+    """Return the names of a layer and of what it is computed from, to the batch norms before it and with them."""
+    found, pending = {node.name}, list(node.inputs)
+    while pending:
+        before = graph.nodes[pending.pop()]
+        if before.name not in found:
+            found.add(before.name)
+            pending += [] if "bn" in before.attrs else before.inputs
+    return found
 
 
 def _channel(node: Node, sizes: tuple[int, Tensor, Tensor]) -> Iterator[Repair]:
@@ -390,6 +497,22 @@ def _saturated(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
             f"{sum(int(mask.sum()) for mask in large.values())} biases beyond {SATURATES:.0f}, which hold gates, are 0"
         )
         yield Repair("exploded_weight", text, node, smaller)
+
+
+def _reordered(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a recurrent layer with its gates, or its directions, in another order, as other frameworks have them."""
+    given = {role: name for role, name in node.params.items() if role.startswith(("weight_", "bias_"))}
+    if "weight_hh" not in given:
+        return
+    count = len(tensors[given["weight_hh"]]) // tensors[given["weight_hh"]].shape[1]
+    for order in list(permutations(range(count)))[1:] if 1 < count < 5 else []:
+        parts = {name: tensors[name].detach().chunk(count) for name in given.values()}
+        text = f"its gates are in the order {order}"
+        yield Repair("wrong_weights", text, node, {name: torch.cat([p[i] for i in order]) for name, p in parts.items()})
+    if "weight_hh.reverse" in given:
+        pairs = [(name, given[f"{role}.reverse"]) for role, name in given.items() if f"{role}.reverse" in given]
+        turned = {a: tensors[b].detach() for one, other in pairs for a, b in ((one, other), (other, one))}
+        yield Repair("wrong_weights", "its directions exchange their weights", node, turned)
 
 
 def _clipped(node: Node, weight: Tensor) -> Iterator[Repair]:
@@ -432,23 +555,11 @@ def _standard(x: Tensor, axis: int) -> Tensor:
     return (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True).clamp(min=1e-12)
 
 
-def prepared(sim: Simulation, samples: Samples, targets: Targets) -> tuple[str, float] | None:
-    """Return how else inputs may be prepared so that answers are much better, and their score; None for nothing.
-
-    Args:
-        sim: a simulation of the network; its switches are as before afterwards.
-        samples: the samples.
-        targets: their right answers.
-    """
-    if len(sim.graph.inputs) != 1 or any(b.inputs[0].dim() < 2 for b in samples):
-        return None
-    x = torch.cat([batch.inputs[0] for batch in samples])
-    found: dict[str, float] = {}
-    with unquantized(sim):
-        for text, (least, change) in (INPUTS if x.is_floating_point() else INDICES).items():
-            changed = change(x) if x.dim() >= least else x[:0]
-            if changed.shape == x.shape:
-                chunks = [Chunk([part], None, len(part)) for part in torch.split(changed.contiguous(), 32)]
-                found[text] = targets.score(torch.cat([outputs_of(sim, chunk)[0] for chunk in chunks]))
-    best = max(found, key=lambda text: found[text], default="")
-    return (best, found[best]) if best else None
+def _prepared(graph: Graph, samples: Samples) -> Iterator[Repair]:
+    """Yield inputs prepared otherwise, where the network has one."""
+    x = samples.batches[0].inputs[0]
+    if len(graph.inputs) > 1 or x.dim() < 2:
+        return
+    for text, (least, change) in (INPUTS if x.is_floating_point() else INDICES).items():
+        if x.dim() >= least and change(x).shape == x.shape:
+            yield Repair("float_network_wrong", f"it sees {text}", graph.nodes[graph.inputs[0]], change=change)

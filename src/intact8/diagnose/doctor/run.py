@@ -129,7 +129,7 @@ def doctor(
     step("calibrate")
     bare = network.prepare(candidate.recipe) if sim is None else sim
     infinite = overflowing(bare, chosen.first(RANKED))
-    if infinite and given_sim:  # the model's own weights may be sound
+    if infinite and sim is not None:  # the model's own weights may be sound
         own = FloatNetwork(given_model, example, network.device).prepare(sim.recipe)
         infinite = infinite if overflowing(own, chosen.first(RANKED)) else diverged(1.0, 0.0, ANOTHER)
     if infinite:

@@ -52,7 +52,7 @@ class Targets:
             dims = [d for d in range(self.values.dim()) if d != 1]
             right = self.values.double()
             variance = right.var(dims, correction=0, keepdim=True)
-            variance = variance.clamp(min=1e-6 * float(variance.max()) + 1e-30)
+            variance = variance.clamp(min=1e-12 * float(variance.max()) + 1e-30)
             errors = (output.double().cpu().reshape(right.shape) - right).nan_to_num(1e30, 1e30, -1e30)
             return 1.0, (errors.square() / variance).flatten(1).mean(1)
         scores = self._scores(output)
@@ -69,14 +69,18 @@ class Targets:
         return max(0.0, 1 - float(self.losses(output).mean()))
 
     def renumbered(self, output: Tensor) -> float:
-        """Return the share of right classes if the network's were numbered otherwise; 0 for numbers."""
+        """Return the score if the network's classes were numbered otherwise, or its numbers were in other units."""
         if not self.classes:
-            return 0.0
+            right = self.values.double().flatten(1) if self.values.dim() == 2 else self.values.double().reshape(-1, 1)
+            given = output.double().cpu().reshape(right.shape).nan_to_num(0.0, 0.0, 0.0)
+            left, other = given - given.mean(0), right - right.mean(0)
+            share = (left * other).sum(0).square() / (left.square().sum(0) * other.square().sum(0)).clamp(min=1e-30)
+            return float(share.mean())
         scores = self._scores(output)
         pairs = scores.argmax(1).flatten() * scores.shape[1] + self._index().flatten()
         counts = torch.bincount(pairs, minlength=scores.shape[1] ** 2).reshape(scores.shape[1], -1)
         label = counts.argmax(1)[counts.sum(1) > 0]
-        return float(counts.amax(1).sum() / counts.sum()) if len(label) == len(label.unique()) else 0.0
+        return float(counts.amax(1).sum() / counts.sum()) if len(set(label.tolist())) == len(label) else 0.0
 
     def chance(self) -> float:
         """Return the score of the best answer that is the same for all samples."""

@@ -1,0 +1,111 @@
+"""What the float network is judged by: classes of samples, of pixels and of words, and numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact8
+from intact8.diagnose.chunks import Chunk
+from intact8.diagnose.doctor.float_checks import overflowing, untrained
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.samples import Samples, gather
+from intact8.diagnose.doctor.targets import targets_of
+
+
+def batches(x: Tensor, y: Tensor) -> Samples:
+    return Samples(tuple(Chunk([a], (a, b), len(a)) for a, b in zip(x.split(4), y.split(4), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("scores", "places"),
+    [((3,), ()), ((3, 2, 5), (2, 5)), ((7, 3), (7,))],
+    ids=["samples", "pixels", "words"],
+)
+def test_classes(scores: tuple[int, ...], places: tuple[int, ...]) -> None:
+    y = torch.randint(0, 3, (8, *places), generator=torch.Generator().manual_seed(0))
+    right = nn.functional.one_hot(y, 3).float()
+    right = right if scores[-1] == 3 else right.movedim(-1, 1)
+    targets = targets_of(batches(torch.zeros(8, 2), y), 1, right)
+    assert targets is not None and targets.classes
+    assert targets.score(right) == 1 and targets.score(-right) < 0.5
+    assert float(targets.losses(right).mean()) < float(targets.losses(-right).mean())
+
+
+def test_numbers_count_by_the_variance_of_their_column() -> None:
+    y = torch.randn(8, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1000.0])
+    targets = targets_of(batches(torch.zeros(8, 2), y), 1, y)
+    assert targets is not None and not targets.classes and targets.score(y) == 1
+    wrong = y.clone()
+    wrong[:, 0] = y[:, 0].mean()
+    assert targets.score(wrong) == pytest.approx(0.5, abs=1e-5)
+
+
+@pytest.mark.parametrize("y", [torch.zeros(8), torch.full((8,), 9), torch.zeros(8, 4)], ids=["one", "beyond", "shape"])
+def test_what_is_no_target(y: Tensor) -> None:
+    assert targets_of(batches(torch.zeros(8, 2), y), 1, torch.zeros(8, 3)) is None
+
+
+def test_renumbered_classes() -> None:
+    y = torch.arange(8) % 3
+    targets = targets_of(batches(torch.zeros(8, 2), y), 1, torch.zeros(8, 3))
+    assert targets is not None
+    assert targets.renumbered(nn.functional.one_hot((y + 1) % 3, 3).float()) == 1
+    assert targets.renumbered(torch.zeros(8, 3)) == pytest.approx(3 / 8)
+
+
+def simulation(net: nn.Module, x: Tensor) -> intact8.Simulation:
+    sim = intact8.prepare(net.eval(), x)
+    intact8.calibrate(sim, x)
+    return sim.eval()
+
+
+def test_weights_as_initialized_and_copies_of_rows() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(16, 16) for _ in range(6)))
+    with torch.no_grad():
+        for layer in net[:4]:
+            layer.weight.mul_(1.3).add_(0.1 * torch.randn(16, 16))
+        net[4].weight.copy_(net[4].weight[:1].expand(16, 16))
+    found = {f.place: f.message for f in untrained(simulation(net, torch.randn(32, 16)))}
+    assert found.keys() == {"4", "5"} and "copies" in found["4"] and "initialized" in found["5"]
+
+
+def test_first_operation_with_infinite_results() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    with torch.no_grad():
+        net[1].weight.fill_(3e38)
+    x = torch.randn(64, 4)
+    sim = intact8.prepare(net.eval(), x)
+    network = FloatNetwork(net, x, torch.device("cpu"))
+    found = overflowing(sim, gather(x, network.captured, network.device, 64))
+    assert [(f.place, f.cause) for f in found] == [("1", "not_finite")]
+    report = intact8.doctor(net, x, seconds=0)
+    assert (report.findings[0].place, report.findings[0].cause) == ("1", "not_finite")
+
+
+class Joined(nn.Module):
+    """A box in pixels beside scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box, self.score = nn.Linear(8, 4), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([100 * self.box(x), self.score(x)], 1)
+
+
+def test_a_loud_part_of_an_output_hides_no_noise_of_others() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(128, 8)
+    net = Joined().eval()
+    sim = simulation(net, x)
+    network = FloatNetwork(net, x, torch.device("cpu"))
+    exact = FloatOutputs(sim, gather(x, network.captured, network.device, 128), None)
+    y = net(x).detach()
+    noisy = y.clone()
+    noisy[:, 4:] *= 1.1
+    assert exact._noise([[part] for part in noisy.split(32)]) == pytest.approx(0.01 * 0.6, rel=0.01)
+    report = intact8.doctor(net, torch.randn(512, 8), seconds=0, remedies=False)
+    assert "shared_range" in {f.cause for f in report.findings[:2]}, report.findings
