@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,6 +79,9 @@ OF_LAYERS = (
 )  # fmt: skip
 FLOAT_CAUSES = (*BEFORE_LAYERS, *OF_LAYERS, "float_network_wrong")
 """Causes that are faults of the float network, in the order in which one leads to the next."""
+
+USABLE = ("training_mode", "dead_channels", "batch_dependence")
+"""Faults of the float network with which it may still be of use, once it is in evaluation mode."""
 
 ALIKE, MOST, NEARLY_ALL, SAME = 0.1, 0.5, 0.8, 0.05
 """Repairs are alike that differ by less than this share of what the best one takes away; and the shares of the loss
@@ -582,14 +586,16 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         samples: the samples that were answered.
         known: findings of single layers.
     """
+    errors = {(f.place, f.cause) for f in known if f.severity == "error"}
+    direct = any(cause in ("dead_channels", "exploded_weight", "exploded_channel") for _, cause in errors)
     helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets) if r.helps]
+    helping = [r for r in helping if not (direct and r.repair.change)]  # inputs do not make weights large, or dead
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), helping[0])
     inputs = next((r for r in alike if r.repair.change), None)  # prepared wrongly more often than layers are
-    errors = {(f.place, f.cause) for f in known if f.severity == "error"}
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
     def suspected(found: Repaired) -> tuple[int, bool]:
@@ -628,6 +634,15 @@ def diverged(before: float, after: float, least: float = DIVERGED) -> list[Findi
     return [Finding("diverged_training", NETWORK, "error", message, remedy, evidence=evidence)]
 
 
+def refused(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return what a verdict says instead where the float network is already wrong, which no recipe repairs."""
+    first = findings[0] if findings else None
+    if first is None or first.severity != "error" or first.cause not in FLOAT_CAUSES or first.cause in USABLE:
+        return {}
+    reason = f"do not quantize this: the float network is already wrong ({first.place}: {first.cause})"
+    return {"pays": False, "reason": reason}
+
+
 def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Finding]:
     """Return the faults of the float network, each before what follows from it.
 
@@ -648,6 +663,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     whole = recovers <= MOST and (len(layers) > 2 or recovers > 0) and not seen
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
+    whole &= not any({"bound", "copies"} & f.evidence.keys() for f in findings)  # weights that are a proof
 
     def key(finding: Finding) -> tuple[int, int, int]:
         kind = FLOAT_CAUSES.index(finding.cause)

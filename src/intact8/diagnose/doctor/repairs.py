@@ -123,7 +123,7 @@ class Repaired:
         if "eps" in self.repair.text:
             return self.share > EXTREME and self.sureness > 2
         extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
-        least, sure = (EXTREME, SURE - 0.5) if extreme else (RECOVERS, SURE)
+        least, sure = EXTREME if extreme else RECOVERS, SURE - 0.5 if extreme or self.repair.change else SURE
         return self.share > least and self.sureness > sure
 
 
@@ -193,7 +193,7 @@ def _answers(
                 feed: dict[str, Tensor] = {} if changed is None else {repair.node.name: changed}
                 for node in (node for node in nodes if node.name in affected):
                     taken = [feed.get(i, values[i]) for i in node.inputs]
-                    if node.name == repair.node.name and node is not last:
+                    if node.name == repair.node.name and (node is not last or last is sim.graph.nodes[output]):
                         feed[node.name] = repair.value(sim, taken)
                     else:
                         feed[node.name] = (renewed if node.name in own else compute)(node, taken)
@@ -434,8 +434,9 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
         None where no repair fits.
     """
     node = sim.graph.nodes.get(place)
-    if node is None or node.op not in AFFINE or "bn" not in node.attrs or not _bare(node).params:
+    if node is None or node.op not in AFFINE or "bn" not in node.attrs:
         return None
+    bare = _bare(node) if _bare(node).params else sim.graph.nodes[node.inputs[0]]
     near = _since_batch_norm(sim.graph, node)
     found = [r for r in repairs(sim, samples) if r.cause in DISCRETE and near.intersection((r.node.name, *_names(r)))]
     found = [r for r in found if r.node.name != place or r.cause == "wrong_weights"]
@@ -446,7 +447,7 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
         mean, variance = rows.mean(1), rows.var(1, correction=0)
         return off_by(*distance(mean, variance, seen_mean, seen, float(node.attrs["bn"]["eps"])))
 
-    before, given = _answers(sim, samples.first(SCREENED), found, _bare(node))
+    before, given = _answers(sim, samples.first(SCREENED), found, bare)
     now, (best, which) = off(before), min(((off(x), i) for i, x in enumerate(given)), default=(math.inf, 0))
     return (found[which], now, best) if best < STALE and best < now / 3 else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from intact8.diagnose.doctor.float_checks import (
     nan_samples,
     not_finite,
     overflowing,
+    refused,
     rounded,
     training_mode,
 )
@@ -154,6 +156,7 @@ def doctor(
         noise, value = reference.noise(quantized)
         outcomes.append(Outcome(label, value, noise))
     step("time")
+    verdict = decide(network, search.sim, held_out, outcomes[0], outcomes[2], tolerance, seconds)
     return DoctorReport(
         metric=name,
         confidence=found.confidence,
@@ -164,7 +167,7 @@ def doctor(
         outcomes=tuple(outcomes),
         recipe_toml=search.candidate.recipe.to_toml(),
         recalibrate=search.candidate.recalibrate and calibration is not None,
-        verdict=decide(network, search.sim, held_out, outcomes[0], outcomes[2], tolerance, seconds),
+        verdict=replace(verdict, **refused(found.findings)),
         samples={"calibration": len(given), "examined": len(chosen), "held_out": len(held_out)},
     )
 
