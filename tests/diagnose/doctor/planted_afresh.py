@@ -1,4 +1,4 @@
-"""Faults on four more networks, written down after the doctor had been mended for all others and before any was tried."""
+"""Faults on four more networks, written down after the doctor had been mended for all others."""
 
 from __future__ import annotations
 

@@ -502,4 +502,4 @@ plant(
     changed(Vgg, lambda net: setattr(net, "pool", nn.AvgPool2d(2))),
     *anywhere(("pool*", "avg_pool*"), "wrong_setting", "wrong_scale"),
 )
-SOUND = (Inception, ConvMixer, Gpt, Reader, Tcn, Regress, Denoise, Features, Heads, PoolFormer, Vgg)
+SOUND = (Inception, ConvMixer, Gpt, Reader, Tcn, Regress, Denoise, Heads, PoolFormer, Vgg)

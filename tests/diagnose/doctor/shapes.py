@@ -37,7 +37,8 @@ def shapes() -> dict[str, Tensor]:
     inside = (dx.abs() <= s) & (dy.abs() <= s)
     kinds = [
         dx**2 + dy**2 <= s**2, inside, inside & (dx.abs() <= (dy + s) / 2),
-        inside & ((dx.abs() < 1.5) | (dy.abs() < 1.5)), inside & ((v % 4) < 2), inside & ((dx.abs() > s - 1.5) | (dy.abs() > s - 1.5)),
+        inside & ((dx.abs() < 1.5) | (dy.abs() < 1.5)), inside & ((v % 4) < 2),
+        inside & ((dx.abs() > s - 1.5) | (dy.abs() > s - 1.5)),
     ]  # fmt: skip
     mask = torch.stack(kinds)[y, torch.arange(COUNT)]
     tint = torch.tensor([0.9, 0.55, 0.3]) + 0.15 * torch.randn(COUNT, 3, generator=g)

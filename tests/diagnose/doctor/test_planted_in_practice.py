@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("sklearn", reason="helpers of these tests read its digits")
 
-from tests.diagnose.doctor import planted_by_judges, planted_in_practice
+from tests.diagnose.doctor import planted_afresh, planted_by_judges, planted_in_practice
 from tests.diagnose.doctor.planted_on_digits import examined, first_finding
 from tests.diagnose.doctor.shapes import patient
 
 from intact8 import recipes
 from intact8.diagnose.doctor import Finding
 
-PLANTS = {**planted_in_practice.PLANTS, **planted_by_judges.PLANTS}
+PLANTS = {**planted_in_practice.PLANTS, **planted_by_judges.PLANTS, **planted_afresh.PLANTS}
 QUICK = ("generator_nan", "generator_percentile", "text_one_class", "detect_mixed_head", "regress_bias", "tcn_nan")
 MISSED: dict[str, str] = {}
 """Faults about which something else, or nothing, is said first, and why."""
@@ -38,15 +38,17 @@ def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
     assert right(first_finding(make), answers)
 
 
-SOUND = [*planted_in_practice.SOUND, *planted_by_judges.SOUND]
+SOUND = [*planted_in_practice.SOUND, *planted_by_judges.SOUND, *planted_afresh.SOUND]
+NOISY = {"Detect": "shared_range", "Gpt": "accumulated", "Heads": "input_imbalance"}
+"""What quantizing these networks costs by itself: a box in pixels has one scale with scores; 39 tensors make noise of
+25 dB; and a head that was trained to give nothing gives more noise than that."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", SOUND, ids=[kind.__name__ for kind in SOUND])
 def test_nothing_is_said_against_a_sound_network(kind: Any) -> None:
-    """But of one that joins a box in pixels to scores, whose scale suits the box alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = examined(patient(kind, recipe=recipes.default()))
     said = {finding.cause for finding in report.findings if finding.severity != "note"}
-    assert said <= ({"shared_range"} if kind is planted_in_practice.Detect else set())
+    assert said <= {NOISY.get(kind.__name__)}

@@ -365,7 +365,7 @@ def behind_statistics(
     for finding in known:
         node = graph.nodes.get(finding.place)
         suspect = finding.cause == "stale_batch_norm" and "batch_norm" in finding.evidence
-        if node is None or not suspect or "recovers" in finding.evidence:
+        if node is None or not suspect:
             out.append(finding)
             continue
         name, fit = finding.evidence["batch_norm"], fitting(sim, samples, finding.place)
@@ -391,7 +391,7 @@ def behind_statistics(
             f"its results are not those that batch norm {name} saw in training, and with new statistics the network "
             f"{answers.targets.said(score)}, now {answers.score:.1%}: it is the weights, or what they read"
         )
-        out.append(_finding("wrong_weights", place, message, **finding.evidence))
+        out.append(_finding("wrong_weights", place, message, batch_norm=name))
     return out
 
 
@@ -541,10 +541,12 @@ def wrong_network(
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning"
         repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
-        if (message or repaired) and answers.renumbered > max(answers.score + ABOVE_CHANCE, repaired - SAME):
+        shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" for f in known)
+        other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
+        if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME, MOST):
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
-            message, severity = f"{message or right}; with {how} it {targets.said(answers.renumbered)}", "error"
-            evidence = {"accuracy": (answers.score, answers.renumbered)}
+            message, severity = f"{message or right}; with {how} it {targets.said(other)}", "error"
+            evidence = {"accuracy": (answers.score, other)}
         elif any(f.cause == "float_network_wrong" and {"recovers", "fits"} & f.evidence.keys() for f in known):
             message = ""  # it is said
     if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
@@ -657,7 +659,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     """
     places = {name: i for i, name in enumerate(order)}
     layers = {f.place for f in findings if f.cause in OF_LAYERS}
-    grown = any(f.cause in ("exploded_weight", "exploded_channel") for f in findings)
+    grown = any(f.cause in ("exploded_weight", "exploded_channel", "dead_channels") for f in findings)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
     seen = any(f.cause == "wrong_weights" and "recovers" not in f.evidence for f in findings)
     whole = recovers <= MOST and (len(layers) > 2 or recovers > 0) and not seen
@@ -673,7 +675,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
             if {"bound", "copies"} & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
-            inferred = finding.cause == "wrong_scale" and grown  # what the weights themselves show comes first
+            inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind
         return (0 if whole else 2), kind, 0
 
