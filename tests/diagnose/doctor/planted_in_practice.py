@@ -442,8 +442,8 @@ plant(
 plant(
     "moves_gate_saturated",
     written(Moves, "gru.bias_ih_l1", lambda b: b[24:48].add_(60.0)),
-    ("gru", "exploded_weight"),
-    ("gru", "wrong_weights"),
+    ("gru*", "exploded_weight"),
+    ("gru*", "wrong_weights"),
 )
 plant(
     "lenet_huge_layer",
