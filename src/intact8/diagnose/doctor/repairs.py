@@ -448,6 +448,11 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
         return off_by(*distance(mean, variance, seen_mean, seen, float(node.attrs["bn"]["eps"])))
 
     before, given = _answers(sim, samples.first(SCREENED), found, bare)
+    usual = _usual_function(sim.graph)
+    if usual:
+        table = replace(bare, op="table", attrs={"chain": usual}, params={}, inputs=[place])
+        found.append(Repair("wrong_setting", f"{_word(usual)} comes before its batch norm", node))
+        given.append(FloatExecutor(sim.tensors)(table, [before]))
     now, (best, which) = off(before), min(((off(x), i) for i, x in enumerate(given)), default=(math.inf, 0))
     return (found[which], now, best) if best < STALE and best < now / 3 else None
 
