@@ -27,7 +27,6 @@ MISSED = {
     "lenet_missing_activation": "float answers no worse",
     "segment_wrong_padding": "it costs 3 pixels in a hundred, and a smaller scale makes up for a part",
     "moves_stale_observers": "the float weights are worse, too, which is named",
-    "mixer_other_function": "the layer is named, but not the activation behind it",
     "tcn_units": "float is right on 95 of 100, and a scale makes up for a part",
     "heads_zero_point": "another head makes more noise, and is named",
     "vgg_average": "no other pooling is tried",
@@ -66,3 +65,11 @@ def test_nothing_is_said_against_a_sound_network(kind: Any) -> None:
         report = examined(patient(kind, recipe=recipes.default()))
     said = {finding.cause for finding in report.findings if finding.severity != "note"}
     assert said <= {NOISY.get(kind.__name__)}
+
+
+def test_a_wrong_float_network_is_not_to_be_quantized() -> None:
+    make, _ = PLANTS["regress_bias"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        verdict = examined(make()).verdict
+    assert not verdict.pays and "the float network is already wrong (6: exploded_channel)" in verdict.reason
