@@ -11,6 +11,7 @@
    NAME(accumulate)   adds the products of one tap of some windows to their sums, and returns the next weights; with `nibbles`
                       these are of 4 bits. `order`: see tile_kernels
    NIBBLES            where it takes these
+   ORDERED            where kernels are `ordered`, see tile_kernels
    NAME(accumulate_four) adds the products of four taps of a block of channels, with a weight for each of them; `fits`: whether
                       no two of these products overflow 16 bits, where that matters
    BLOCK_VECTORS      vectors of such a block, whose channels are in the order of block_lane() where they are not VECTORS */
@@ -71,7 +72,7 @@ TILE_TARGET static void NAME(store_each)(const int32_t *sums, const tile_panel *
 }
 
 /* Looks up the table at the results of some windows. */
-INLINE void NAME(look_up)(const uint8_t *table, const tile_panel *p, isize window, isize rows) {
+TILE_TARGET static void NAME(look_up)(const uint8_t *table, const tile_panel *p, isize window, isize rows) {
     for (isize r = 0; r < rows; r++) {
         uint8_t *y = p->y + (window + r) * p->stride;
         for (isize i = 0; i < p->channels; i++) y[i] = table[y[i]];
@@ -104,13 +105,14 @@ TILE_INLINE void NAME(store_bytes)(ints (*sum)[VECTORS], const tile_panel *p, is
     if (f->table) NAME(look_up)(f->table, p, window, rows);
 }
 
+/* Stores what becomes of a tile; the usual forms at once where it is whole. */
 TILE_INLINE void NAME(store_tile)(ints (*sum)[VECTORS], const tile_panel *given, isize window, const int rows) {
     const tile_panel *p = read_again(given);
-    if (p->finish.form == TILE_USUAL) {
+    if (rows == ROWS && p->finish.form == TILE_USUAL) {
         NAME(store_bytes)(sum, p, window, rows, 0);
         return;
     }
-    if (p->finish.form == TILE_ADDED) {
+    if (rows == ROWS && p->finish.form == TILE_ADDED) {
         NAME(store_bytes)(sum, p, window, rows, 1);
         return;
     }
@@ -145,7 +147,7 @@ TILE_INLINE void NAME(dense_tiles)(const tile_panel *given, const int nibbles) {
     const tile_panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     isize i = 0;
     for (; p.count - i >= ROWS; i += ROWS) NAME(dense_tile)(&p, i, ROWS, nibbles);
-    for (; i < p.count; i++) NAME(dense_tile)(&p, i, 1, nibbles);
+    for (; ROWS > 1 && i < p.count; i++) NAME(dense_tile)(&p, i, 1, nibbles);
 }
 
 TILE_TARGET static void NAME(dense)(const tile_panel *p) { NAME(dense_tiles)(p, 0); }
@@ -206,14 +208,18 @@ TILE_INLINE void NAME(depthwise_windows)(const tile_panel *given, const int fits
 }
 
 TILE_TARGET static void NAME(depthwise)(const tile_panel *p) {
-    if (!p->order || p->order[0])
-        NAME(depthwise_windows)(p, 1);
-    else
+#ifdef ORDERED
+    if (!p->order[0]) {
         NAME(depthwise_windows)(p, 0);
+        return;
+    }
+#endif
+    NAME(depthwise_windows)(p, 1);
 }
 
 #undef NAME
 #undef NIBBLES
+#undef ORDERED
 #undef ROWS
 #undef TILE_TARGET
 #undef TILE_INLINE

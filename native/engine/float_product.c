@@ -3,8 +3,8 @@
 
 #include "product.h"
 
-MULTIVERSION static void float_product_plain(const float *x, isize stride, isize rows, isize depth, const float *w,
-                                             isize columns, float *y, isize apart) {
+static void float_product_plain(const float *x, isize stride, isize rows, isize depth, const float *w, isize columns,
+                                float *y, isize apart) {
     for (isize r = 0; r < rows; r++)
         for (isize from = 0; from < columns; from += 16) {
             float sum[16] = {0};

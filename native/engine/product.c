@@ -88,8 +88,8 @@ MULTIVERSION void requantize_row(const int32_t *restrict sums, const int32_t *re
     }
 }
 
-MULTIVERSION static void product_plain(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
-                                       isize columns, int32_t *sums, isize apart) {
+static void product_plain(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
+                          int32_t *sums, isize apart) {
     for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
         const isize count = min_size(columns - from, PRODUCT_COLUMNS);
         for (isize r = 0; r < rows; r++) {

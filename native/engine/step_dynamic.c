@@ -96,7 +96,7 @@ static int pack_columns(const dynamic_weight *w, isize depth, isize columns, con
     return 1;
 }
 
-MULTIVERSION static void find_offsets(const int8_t *restrict weight, isize depth, isize columns, int32_t *restrict offsets) {
+static void find_offsets(const int8_t *restrict weight, isize depth, isize columns, int32_t *restrict offsets) {
     for (isize i = 0; i < columns; i++, weight += depth) {
         int64_t sum = 0;
         for (isize k = 0; k < depth; k++) sum += weight[k];

@@ -223,6 +223,7 @@ AVX2_INLINE void avx2_accumulate_four(__m256i *sum, const uint8_t *const *x, con
 }
 
 #define NIBBLES
+#define ORDERED
 #include "conv_tiles.h"
 const tile_kernels avx2_tiles = {4, 0, 1, 32, avx2_dense, avx2_depthwise, avx2_dense_nibbles};
 
