@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -183,12 +184,14 @@ def test_what_has_no_grid_of_eight_bits_is_refused() -> None:
 def test_what_torchao_quantizes_in_place_keeps_its_integers(kind: str) -> None:
     torchao = pytest.importorskip("torchao.quantization")
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
-    torchao.quantize_(model, getattr(torchao, kind)())
     rows = torch.randn(64, 64)
+    exact = model(rows)
+    torchao.quantize_(model, getattr(torchao, kind)())
     made = intact8.migrate(model, data=rows)
     assert made.report.weights == 2176 and made.report.weights_changed == 0 and not made.report.floats
     y = model(rows)
-    assert float((made.program.run(rows) - y).abs().max()) < 0.01 * float(y.abs().max())
+    # Dynamic rows are rounded here and there, each by itself, so by no more than √2 times what either of them costs.
+    assert float((made.program.run(rows) - y).norm()) < math.sqrt(2) * float((exact - y).norm())
     torchao.quantize_(blocked := nn.Linear(64, 32), torchao.Int8DynamicActivationIntxWeightConfig())
     with pytest.raises(intact8.InputError, match="its weight has 64 scales for 32 rows"):
         intact8.migrate(blocked, data=rows)

@@ -120,10 +120,17 @@ def require(engine: Engine, program: Program, threads: int | None) -> None:
         raise EngineError(f"the {engine.name} engine cannot run", why=reason, remedy="see the reason")
     if threads is not None and threads < 1:
         raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
-    spec = SPECS.get(engine.name)
-    if "vnni" in program.needs and not cpu.adds_at_once(limited=spec is None or spec.limited):
+    if lacks_vnni(engine.name, program):
         raise EngineError(
             "this program needs VNNI, which this CPU lacks or does not report",
             why="its weights use the whole int8 range, and x86 kernels without VNNI saturate pairs of products",
-            remedy="convert with portable=True, or run with engine='reference'",
+            remedy="convert with portable=True, or run with engine='native' or 'reference'",
         )
+
+
+def lacks_vnni(engine: str, program: Program) -> bool:
+    """Return whether that engine's kernels would need VNNI for the program, which this CPU lacks or does not report."""
+    spec = SPECS.get(engine)
+    if "vnni" not in program.needs or (spec is not None and (spec.compiled or spec.name == "reference")):
+        return False
+    return not cpu.adds_at_once(limited=spec is None or spec.limited)

@@ -10,6 +10,7 @@ import numpy as np
 from intact8.engines import available_engines, get_runner
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size as size_of
+from intact8.engines.spec import lacks_vnni
 from intact8.errors import EngineError, InputError, ProgramError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
@@ -54,7 +55,7 @@ def verify(
         program: checked (converted or loaded).
         inputs: an array or tensor; a tuple of them or a dict by name, for several inputs; or an iterable of batches of
             these (a DataLoader yielding ``(x, y)``: what follows the program's inputs is left out).
-        engines: a name or several; the reference is always run. None: those of native and onednn that can run here.
+        engines: a name or several; the reference is always run. None: those of native and onednn that can run it here.
         sim: compared as engine "simulation".
         batch_size: samples run at once, at most.
         progress: called with the number of samples done so far, after every batch.
@@ -69,7 +70,8 @@ def verify(
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
     if engines is None:
-        engines = [name for name in available_engines() if name in ("onednn", "native")]
+        usual = (name for name in available_engines() if name in ("onednn", "native"))
+        engines = [name for name in usual if not lacks_vnni(name, program)]
         if not engines:
             remedy = "pip install 'intact8[torch]', or build the compiled module of the package"
             raise EngineError("no engine can run here to compare with the reference", where="verify", remedy=remedy)
