@@ -50,11 +50,10 @@ static int fit_together(const word_reach *a, const word_reach *b) {
 /* Finds an order of the `words` of a tap, see tile_kernels: a word is added with the first of the next ones that fits.
    `reach`: memory for as many. Returns behind the order. */
 static int32_t *order_words(const int8_t *tap, int32_t words, word_reach *reach, int32_t *order) {
-    int32_t *const counts = order, *const end = order + 2 + words, *wide = end, pairs = 0, singles = 0;
+    int32_t *const counts = order, *const end = order + 2 + words, *left = end, pairs = 0, singles = 0;
     for (int32_t w = 0; w < words; w++) reach[w] = reach_of(tap + 4 * TILE_CHANNELS * w);
     order += 2;
     int32_t waiting[MAX_WAITING], count = 0; /* words that nothing was added to */
-    int32_t *left = wide;
     for (int32_t w = 0; w < words; w++) {
         if (!fit_together(reach + w, NULL)) {
             *--left = w;

@@ -55,7 +55,8 @@ MULTIVERSION static void add_words(const int8_t *restrict weight, isize words, i
             sums[c] += weight[4 * c] + weight[4 * c + 1] + weight[4 * c + 2] + weight[4 * c + 3];
 }
 
-void sum_columns(const int8_t *weight, isize depth, isize columns, int32_t *sums) {
+/* sums[c] = Σ_k weight[k, c] of packed weights. */
+static void sum_columns(const int8_t *weight, isize depth, isize columns, int32_t *sums) {
     for (isize from = 0; from < columns; from += PRODUCT_COLUMNS)
         add_words(weight + from * depth, depth / 4, min_size(columns - from, PRODUCT_COLUMNS), sums + from);
 }

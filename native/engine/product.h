@@ -64,7 +64,4 @@ typedef void (*float_product_kernel)(const float *x, isize stride, isize rows, i
 
 HIDDEN float_product_kernel float_product_of_isa(void);
 
-/* sums[c] = Σ_k weight[k, c] of packed weights. */
-HIDDEN void sum_columns(const int8_t *weight, isize depth, isize columns, int32_t *sums);
-
 #endif

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.diagnose.doctor.planted import Planted
 from tests.diagnose.doctor.planted_by_judges import chains, table, tokens
 from tests.diagnose.doctor.planted_in_practice import anywhere, asks, held, scaled
 from tests.diagnose.doctor.shapes import (
+    DATA,
+    NETWORK,
+    WRONG,
+    Plants,
     changed,
     classes,
     labelled,
     motions,
+    planter,
     random,
     reset,
     shapes,
@@ -25,13 +28,8 @@ from tests.diagnose.doctor.shapes import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-DATA, NETWORK, WRONG = "calibration data", "network", "float_network_wrong"
-PLANTS: dict[str, tuple[Callable[[], Planted], set[tuple[str, str]]]] = {}
-
-
-def plant(name: str, make: Callable[[], Planted], *answers: tuple[str, str]) -> None:
-    """Enter a fault with its right answers."""
-    PLANTS[name] = make, set(answers)
+PLANTS: Plants = {}
+plant = planter(PLANTS)
 
 
 class Selu(nn.Module):

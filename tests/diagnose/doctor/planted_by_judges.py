@@ -16,11 +16,17 @@ from tests.diagnose.doctor.planted import Planted
 from tests.diagnose.doctor.planted_in_practice import anywhere, asks, held, scaled
 from tests.diagnose.doctor.shapes import (
     COUNT,
+    DATA,
+    NETWORK,
+    WRONG,
+    Plants,
     changed,
     classes,
+    images,
     labelled,
     motions,
     patient,
+    planter,
     random,
     reset,
     shapes,
@@ -34,17 +40,8 @@ from tests.diagnose.doctor.shapes import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-DATA, NETWORK, WRONG = "calibration data", "network", "float_network_wrong"
-PLANTS: dict[str, tuple[Callable[[], Planted], set[tuple[str, str]]]] = {}
-
-
-def plant(name: str, make: Callable[[], Planted], *answers: tuple[str, str]) -> None:
-    """Enter a fault with its right answers."""
-    PLANTS[name] = make, set(answers)
-
-
-def images() -> tuple[Tensor, Tensor]:
-    return shapes()["x"], shapes()["y"]
+PLANTS: Plants = {}
+plant = planter(PLANTS)
 
 
 class Branch(nn.Module):

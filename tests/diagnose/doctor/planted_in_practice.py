@@ -12,14 +12,20 @@ from typing import Any
 import torch
 from tests.diagnose.doctor.planted import Planted, calibrated, override
 from tests.diagnose.doctor.shapes import (
+    DATA,
+    NETWORK,
     SHOWN,
     TRAINED,
+    WRONG,
+    Plants,
     changed,
     classes,
     codes,
+    images,
     labelled,
     motions,
     patient,
+    planter,
     reset,
     series,
     shapes,
@@ -36,18 +42,8 @@ from torch.nn import functional as F
 
 from intact8 import Recipe, Scheme
 
-DATA, NETWORK, WRONG = "calibration data", "network", "float_network_wrong"
-PLANTS: dict[str, tuple[Callable[[], Planted], set[tuple[str, str]]]] = {}
-
-
-def plant(name: str, make: Callable[[], Planted], *answers: tuple[str, str]) -> None:
-    """Enter a fault with its right answers."""
-    PLANTS[name] = make, set(answers)
-
-
-def images() -> tuple[Tensor, Tensor]:
-    """Shapes and their classes."""
-    return shapes()["x"], shapes()["y"]
+PLANTS: Plants = {}
+plant = planter(PLANTS)
 
 
 class Lenet(nn.Module):

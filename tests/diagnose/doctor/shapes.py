@@ -128,6 +128,25 @@ def train(net: Any, optimizer: torch.optim.Optimizer, epochs: int) -> None:
             optimizer.step()
 
 
+DATA, NETWORK, WRONG = "calibration data", "network", "float_network_wrong"
+Plants = dict[str, tuple[Callable[[], Planted], set[tuple[str, str]]]]
+"""A fault's name → what makes it, and its right answers: pairs of a place and a cause."""
+
+
+def planter(plants: Plants) -> Callable[..., None]:
+    """Return what enters a fault with its right answers."""
+
+    def plant(name: str, make: Callable[[], Planted], *answers: tuple[str, str]) -> None:
+        plants[name] = make, set(answers)
+
+    return plant
+
+
+def images() -> tuple[Tensor, Tensor]:
+    """Shapes and their classes."""
+    return shapes()["x"], shapes()["y"]
+
+
 def patient(kind: Any, net: nn.Module | None = None, **rest: Any) -> Planted:
     """A network on data that it was not trained on."""
     x, y = kind.data()
