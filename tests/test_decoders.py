@@ -48,7 +48,7 @@ def growing(past: Any, tokens: int) -> dict[str, dict[int, Any]]:
 CASES = [
     ("gpt2", "sdpa", 1, ENGINES),
     ("llama", "eager", 3, ENGINES),
-    pytest.param("gpt2", "eager", 3, ALL, marks=pytest.mark.slow),
+    pytest.param("gpt2", "eager", 3, ALL, marks=pytest.mark.long),
     pytest.param("llama", "sdpa", 1, ALL, marks=pytest.mark.long),
     pytest.param("qwen2", "sdpa", 1, ALL, marks=pytest.mark.long),
 ]

@@ -58,7 +58,10 @@ MODELS = (
 
 
 # The blocks of the long ones are those of others; densenet121 is in tests/placement/test_networks.py.
-LONG = ("resnet50", "googlenet", "densenet121", "convnext_tiny", "lraspp_mobilenet_v3_large", "regnet_y_400mf")
+LONG = (
+    "resnet50", "mobilenet_v2", "efficientnet_b0", "googlenet", "densenet121", "convnext_tiny",
+    "lraspp_mobilenet_v3_large", "regnet_y_400mf",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in MODELS])

@@ -77,12 +77,11 @@ def sequences(n: int) -> Tensor:
 QUICK = [
     (Net, images, "learned"),
     (Net, images, "accurate"),
-    (Net, images, "distill"),
     (Encoder, tokens, "integer"),
     (Recurrent, sequences, "learned"),
 ]
 LONG = [
-    *((Net, images, recipe) for recipe in ("default", "fast", "weight_only", "lsq+", "observed")),
+    *((Net, images, recipe) for recipe in ("default", "distill", "fast", "weight_only", "lsq+", "observed")),
     *((Encoder, tokens, recipe) for recipe in ("default", "dynamic", "learned")),
     (Recurrent, sequences, "default"),
 ]

@@ -263,7 +263,7 @@ def test_landmarks_and_table_semantics(table: Page) -> None:
     assert unnamed == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_pictures_and_nothing_that_axe_objects_to(browser: Any, page_file: Path, scheme: str, tmp_path: Path) -> None:
     """WCAG 2.1 AA as far as a machine can tell: contrast, names, roles, order of headings."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
