@@ -35,18 +35,8 @@ VNNI_TARGET static void add_run(const finish *f, const uint8_t *residual, uint8_
     }
 }
 
-VBMI_TARGET static void table_run(const uint8_t *table, uint8_t *y, isize count) {
-    const byte_table t = load_table(table);
-    isize k = 0;
-    for (; k + VECTOR_BYTES <= count; k += VECTOR_BYTES) _mm512_storeu_si512(y + k, look_up(&t, _mm512_loadu_si512(y + k)));
-    if (k < count) {
-        const __mmask64 mask = byte_mask(count - k);
-        _mm512_mask_storeu_epi8(y + k, mask, look_up(&t, _mm512_maskz_loadu_epi8(mask, y + k)));
-    }
-}
-
 VNNI_TARGET void finish_results(const conv_args *a, int added, isize at, isize rows, isize bytes) {
-    const int sum = a->residual && !a->residual_joint && !added, vectors = has_byte_tables();
+    const int sum = a->residual && !a->residual_joint && !added;
     if (!sum && !a->table) return;
     if (bytes == a->out_channels) bytes *= rows, rows = 1;
     finish f = {.own_zero = _mm512_set1_epi32(a->out_zero)};
@@ -58,10 +48,7 @@ VNNI_TARGET void finish_results(const conv_args *a, int added, isize at, isize r
     for (isize r = 0; r < rows; r++, at += a->out_channels) {
         uint8_t *y = a->y + at;
         if (sum) add_run(&f, a->residual + at, y, bytes);
-        if (a->table && vectors)
-            table_run(a->table, y, bytes);
-        else if (a->table)
-            for (isize i = 0; i < bytes; i++) y[i] = a->table[y[i]];
+        if (a->table) look_up_bytes(a->table, y, y, bytes);
     }
 }
 #endif

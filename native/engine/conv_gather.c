@@ -1,6 +1,7 @@
 /* Convolutions of every geometry and linear layers: addresses of the bytes under windows, packed weights, and panels of
    windows for the kernels of conv_tiles.h. */
 
+#include "byte_table.h"
 #include "conv_args.h"
 #include "conv_gather.h"
 #include "nibbles.h"
@@ -311,6 +312,7 @@ typedef struct {
     isize x_bytes;
     tile_finish finish;
     const sum_finish *sums; /* finishes them where the kernels do not */
+    const uint8_t *table;   /* NULL, or what results are looked up in where the kernels finish them */
 } gather_args;
 
 /* What a thread keeps in its scratch memory. */
@@ -376,41 +378,60 @@ static void find_window(const gather_args *a, const gather_buffers *b, isize n, 
     while (tap < end) *tap++ = b->blank;
 }
 
-/* Addresses of the taps of a window that are `step` bytes behind those of the one before; returns whether all of these are of
-   the images, not of a copy, and all may be read. */
-static int next_window(const gather_args *a, const uint8_t *blank, isize step, const uint8_t **tap) {
-    const gather_plan *t = a->t;
-    const uint8_t *const *before = tap - t->pointers;
-    const uintptr_t first = (uintptr_t)a->x, end = first + (uintptr_t)(a->x_bytes - (t->form == RUNS ? t->tap_bytes : 0));
-    int within = a->x_bytes >= t->tap_bytes;
-    for (isize k = 0; k < t->pointers; k++) {
-        const int outside = before[k] == blank;
-        const uintptr_t was = (uintptr_t)before[k], at = was + (uintptr_t)step;
-        within &= outside | ((was >= first) & (at <= end));
-        tap[k] = outside ? blank : before[k] + step;
+/* How many windows from the last one found on, at most `most`, lie `step` bytes apart and read nothing behind the images. */
+static isize same_run(const gather_args *a, const uint8_t *blank, isize step, isize most, const uint8_t *const *tap) {
+    const isize bytes = a->t->form == RUNS ? a->t->tap_bytes : 0;
+    const uint8_t *last = a->x;
+    for (isize k = 0; k < a->t->pointers; k++) {
+        if (tap[k] == blank) continue;
+        /* A run that was copied is not followed by others. */
+        if ((uintptr_t)tap[k] < (uintptr_t)a->x || (uintptr_t)tap[k] >= (uintptr_t)a->x + (uintptr_t)a->x_bytes) return 0;
+        if (tap[k] > last) last = tap[k];
     }
-    return within;
+    const isize left = a->x_bytes - bytes - (last - a->x);
+    return left < 0 ? 0 : step ? min_size(most, left / step) : most;
+}
+
+/* Addresses of `count` windows behind one that was found. */
+static void follow_taps(const gather_plan *t, const uint8_t *blank, isize step, isize count, const uint8_t **tap) {
+    const isize pointers = t->pointers;
+    if (pointers == 1) {
+        const uint8_t *first = tap[-1];
+        const isize by = first == blank ? 0 : step;
+        for (isize i = 0; i < count; i++) tap[i] = first + (i + 1) * by;
+        return;
+    }
+    for (isize k = 0; k < pointers; k++) {
+        const uint8_t *at = tap[k - pointers];
+        const isize by = at == blank ? 0 : step;
+        for (isize i = 0; i < count; i++) tap[i * pointers + k] = at += by;
+    }
 }
 
 /* Addresses of the taps of `count` windows, the first of which is window `from` of all. */
 static void find_taps(const gather_args *a, const gather_buffers *b, isize from, isize count) {
     const conv_step *s = a->s;
+    const gather_plan *t = a->t;
     const isize stride = (isize)s->stride_w, pad = (isize)s->pad_w, reach = (isize)((s->kernel_w - 1) * s->dilation_w);
-    const isize step = stride * (isize)s->channels;
-    isize ow = from % (isize)s->out_width, rest = from / (isize)s->out_width;
+    const isize step = stride * (isize)s->channels, width = (isize)s->out_width;
+    isize ow = from % width, rest = from / width;
     isize oh = rest % (isize)s->out_height, od = rest / (isize)s->out_height % (isize)s->out_depth;
     isize n = rest / (isize)(s->out_height * s->out_depth);
     const uint8_t **tap = b->taps;
     uint8_t *copy = b->copied;
-    int inside = 0; /* whether the window before is in the same row, and no column of it outside of the image */
-    for (isize window = 0; window < count; window++, tap += a->t->pointers) {
-        const isize first = ow * stride - pad;
-        const int was_inside = inside;
-        inside = !s->transposed && first >= 0 && first + reach < (isize)s->width;
-        if (!inside || !was_inside || !next_window(a, b->blank, step, tap)) find_window(a, b, n, od, oh, ow, copy, tap);
-        if (a->t->form == RUNS) copy += a->t->copied;
-        if (++ow < s->out_width) continue;
-        ow = 0, inside = 0;
+    for (isize window = 0; window < count;) {
+        find_window(a, b, n, od, oh, ow, copy, tap);
+        tap += t->pointers, copy += t->form == RUNS ? t->copied : 0;
+        /* Windows of a row no column of which is outside of the image follow each other. */
+        const isize first = ow * stride - pad, inside = ((isize)s->width - 1 - reach - first) / stride;
+        isize more = 0;
+        if (!s->transposed && first >= 0 && first + reach < (isize)s->width)
+            more = same_run(a, b->blank, step, min_size(min_size(inside, width - 1 - ow), count - window - 1), tap - t->pointers);
+        follow_taps(t, b->blank, step, more, tap);
+        tap += more * t->pointers, copy += t->form == RUNS ? more * t->copied : 0;
+        window += 1 + more, ow += 1 + more;
+        if (ow < width) continue;
+        ow = 0;
         if (++oh < s->out_height) continue;
         oh = 0;
         if (++od == s->out_depth) od = 0, n++;
@@ -446,6 +467,11 @@ static void multiply(const gather_plan *t, const gather_buffers *b, tile_panel *
     (t->depthwise ? t->kernels->depthwise : t->kernels->dense)(p);
 }
 
+/* Returns the first output channel of a block, which is counted over all groups. */
+static isize first_output(const gather_plan *t, isize block) {
+    return block / t->blocks * t->outputs + block % t->blocks * t->block;
+}
+
 /* Computes the blocks lo to hi, which are counted over all groups, for `count` windows. */
 static void run_panel(const gather_args *a, const gather_buffers *b, isize from, isize count, isize lo, isize hi) {
     const gather_plan *t = a->t;
@@ -462,7 +488,7 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         p.bias = (const int32_t *)t->bias + at * t->block, p.ratio = (const float *)t->ratio + at * t->block;
         if (t->ratio_negative) p.ratio_negative = (const float *)t->ratio_negative + at * t->block;
         p.channels = min_size(t->outputs - first, t->block);
-        const isize place = from * (isize)a->s->out_channels + g * t->outputs + first;
+        const isize place = from * (isize)a->s->out_channels + first_output(t, at);
         if (t->sum_bytes)
             p.sums = (int32_t *)(void *)b->sums;
         else
@@ -470,9 +496,17 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         p.residual = a->residual ? a->residual + place : NULL;
         multiply(t, b, &p);
         if (!t->sum_bytes) continue;
-        const sum_block block_of_sums = {p.sums, NULL, count, p.channels, t->block, from, g * t->outputs + first};
+        const sum_block block_of_sums = {p.sums, NULL, count, p.channels, t->block, from, first_output(t, at)};
         a->sums->run(a->sums->args, &block_of_sums, b->sums + SUM_BYTES);
     }
+    if (!a->table || t->sum_bytes || lo == hi) return;
+    const isize channels = (isize)a->s->out_channels, first = first_output(t, lo), bytes = first_output(t, hi) - first;
+    uint8_t *y = a->y + from * channels + first;
+    if (bytes == channels) {
+        look_up_bytes(a->table, y, y, count * channels);
+        return;
+    }
+    for (isize i = 0; i < count; i++, y += channels) look_up_bytes(a->table, y, y, bytes);
 }
 
 /* An index is a window, or a block of output channels of all windows. */
@@ -494,13 +528,14 @@ static void gather_kernel(const void *given, isize lo, isize hi, uint8_t *scratc
 }
 
 void run_gathered(frame *f, const conv_step *s, const gather_plan *t, const sum_finish *finish, isize work) {
-    gather_args a = {.s = s, .t = t, .x = at(f, s->x), .residual = at(f, s->residual), .y = at(f, s->y), .sums = finish};
+    gather_args a = {.s = s, .t = t, .x = at(f, s->x), .residual = at(f, s->residual), .y = at(f, s->y), .sums = finish,
+                     .table = at(f, s->table)};
     a.x_bytes = (isize)(s->batch * s->depth * s->height * s->width * s->channels);
     const int behind = s->residual >= 0 && !s->residual_joint; /* the residual is added behind the rounding */
     a.finish = (tile_finish){.form = t->results, .low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero),
                              .own_ratio = bits_float(s->own_ratio), .residual_ratio = bits_float(s->residual_ratio),
                              .residual_zero = (int32_t)s->residual_zero, .zero = (int32_t)(behind ? s->sum_zero : s->zero),
-                             .joint = s->residual_joint != 0, .table = at(f, s->table),
+                             .joint = s->residual_joint != 0,
                              .least = (uint8_t)(behind ? s->sum_low : s->low), .most = (uint8_t)(behind ? s->sum_high : s->high)};
     if (behind) a.finish.sum_low = (float)(s->sum_low - s->sum_zero), a.finish.sum_high = (float)(s->sum_high - s->sum_zero);
     const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);

@@ -13,15 +13,14 @@
    window at a time; or nothing. In the first two forms no result is large before the last clamp, see LARGE_RESULT. */
 typedef enum { TILE_USUAL, TILE_ADDED, TILE_GENERAL, TILE_SUMS } tile_form;
 
-/* What becomes of sums: y = clamp(R(sum * ratio) + zero, low, high), then a residual and a table as steps.h says. The limits
-   are relative to the zero points. */
+/* What becomes of sums: y = clamp(R(sum * ratio) + zero, low, high), then a residual as steps.h says. The limits are relative
+   to the zero points. */
 typedef struct {
     tile_form form;
     float low, high, own_ratio, residual_ratio, sum_low, sum_high;
     int32_t residual_zero, zero; /* of the result: that of the sum where a residual is added behind the rounding */
     uint8_t least, most;         /* limits of the result */
     int joint;                   /* whether the residual is added before the only rounding */
-    const uint8_t *table;        /* NULL for none */
 } tile_finish;
 
 /* Some windows, and 16 output channels (or fewer at the end). */

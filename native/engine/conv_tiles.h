@@ -58,8 +58,6 @@ TILE_INLINE void NAME(store)(const ints *sum, const tile_panel *given, isize win
         VECTOR(narrow)(result, few);
         copy_few(y, few, p->channels);
     }
-    if (f->table)
-        for (isize i = 0; i < p->channels; i++) y[i] = f->table[y[i]];
 }
 
 /* The same for some windows, the sums of which are in memory. */
@@ -68,14 +66,6 @@ TILE_TARGET static void NAME(store_each)(const int32_t *sums, const tile_panel *
         ints sum[VECTORS];
         for (int v = 0; v < VECTORS; v++) sum[v] = VECTOR(load_ints)(sums + LANES * v);
         NAME(store)(sum, p, window + r);
-    }
-}
-
-/* Looks up the table at the results of some windows. */
-TILE_TARGET static void NAME(look_up)(const uint8_t *table, const tile_panel *p, isize window, isize rows) {
-    for (isize r = 0; r < rows; r++) {
-        uint8_t *y = p->y + (window + r) * p->stride;
-        for (isize i = 0; i < p->channels; i++) y[i] = table[y[i]];
     }
 }
 
@@ -102,7 +92,6 @@ TILE_INLINE void NAME(store_bytes)(ints (*sum)[VECTORS], const tile_panel *p, is
         }
     }
     VECTOR(store_rows)((const ints *)sum, rows, p, p->y + window * p->stride);
-    if (f->table) NAME(look_up)(f->table, p, window, rows);
 }
 
 /* Stores what becomes of a tile; the usual forms at once where it is whole. */
@@ -197,7 +186,6 @@ TILE_INLINE void NAME(depthwise_windows)(const tile_panel *given, const int fits
             for (int v = 0; v < BLOCK_VECTORS; v++)
                 sum[v] = VECTOR(round_floats)(VECTOR(multiply)(VECTOR(to_floats)(sum[v]), VECTOR(load_floats)(ratio + LANES * v)));
             VECTOR(store_windows)(sum, &p, p.y + i * p.stride);
-            if (p.finish.table) NAME(look_up)(p.finish.table, &p, i, 1);
             continue;
         }
         for (int v = 0; v < BLOCK_VECTORS; v++) VECTOR(store_ints)(sums + LANES * v, sum[v]);

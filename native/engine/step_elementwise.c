@@ -1,5 +1,6 @@
 /* Steps of one pass over the elements of one value: quantize, tables. */
 
+#include "byte_table.h"
 #include "plan.h"
 #include "quantize.h"
 
@@ -120,33 +121,15 @@ int check_table(checker *c, const int64_t *step) {
            needs(c, s->y, (isize)s->count, 1, "y");
 }
 
-static void table_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const table_args a = *(const table_args *)given;
-    const uint8_t *restrict table = a.table;
-    (void)scratch;
-    for (isize i = lo; i < hi; i++) a.y[i] = table[a.x[i]];
-}
-
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include "byte_table.h"
-
-VBMI_TARGET static void table_vbmi(const void *given, isize lo, isize hi, uint8_t *scratch) {
+static void table_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const table_args *a = (const table_args *)given;
-    const byte_table t = load_table(a->table);
-    isize i = lo;
-    for (; i + VECTOR_BYTES <= hi; i += VECTOR_BYTES)
-        _mm512_storeu_si512(a->y + i, look_up(&t, _mm512_loadu_si512(a->x + i)));
-    table_plain(given, i, hi, scratch);
+    (void)scratch;
+    look_up_bytes(a->table, a->x + lo, a->y + lo, hi - lo);
 }
-
-static kernel table_kernel(void) { return has_byte_tables() ? table_vbmi : table_plain; }
-#else
-static kernel table_kernel(void) { return table_plain; }
-#endif
 
 void run_table(frame *f, const int64_t *step, void *prepared) {
     const table_step *s = (const table_step *)(const void *)step;
     const table_args a = {at(f, s->x), at(f, s->entries), at(f, s->y)};
     (void)prepared;
-    parallel(f, table_kernel(), &a, (isize)s->count, (isize)s->count);
+    parallel(f, table_kernel, &a, (isize)s->count, (isize)s->count);
 }

@@ -45,6 +45,17 @@ def check(kind: str, count: int) -> None:
         assert mismatches(case, 1 + i % 2) == 0, case.text
 
 
+def test_every_byte_is_looked_up_in_rows_of_any_length() -> None:
+    rng = np.random.default_rng(3)
+    for length in (1, 15, 16, 31, 63, 64, 65, 127, 128, 200, 256, 4097):
+        entries = rng.permutation(256).astype(np.uint8)
+        tensors = {name: Tensor(name, "uint8", (None, length), 0.5, 10) for name in "xy"}
+        program = Program(tensors, (Op("y", "table", ("x",), {"fn": "silu"}, {"table": entries}),), ("x",), ("y",))
+        x = np.arange(3 * length).reshape(3, length).astype(np.uint8)
+        (y,) = prepare(program, 1)({"x": x})
+        np.testing.assert_array_equal(y, entries[x])
+
+
 @pytest.mark.parametrize("kind", NONE_FALLS_BACK)
 def test_random_shapes(kind: str) -> None:
     check(kind, EXAMPLES)
