@@ -13,6 +13,7 @@ import tomli_w
 
 from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.errors import RecipeError
+from intact8.regular_file import bytes_of
 
 from .override import MODES, Override, as_overrides
 from .scheme import Scheme, check_activation, check_bool, check_keys, check_weight, one_of
@@ -233,10 +234,10 @@ class Recipe:
     def load(path: str | Path) -> Recipe:
         """Read a recipe from a TOML file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            remedy = "check the path"
-            raise RecipeError("cannot read the recipe", where=str(path), why=str(error), remedy=remedy) from error
+            text = bytes_of(path, "the recipe", RecipeError).decode()
+        except UnicodeDecodeError as error:
+            remedy = "write it in UTF-8"
+            raise RecipeError("this is no text", where=str(path), why=str(error), remedy=remedy) from error
         try:
             return Recipe.from_toml(text)
         except RecipeError as error:
