@@ -172,7 +172,7 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
     if category.__module__.split(".")[0] == "intact8":
         stderr().print(Text(f"warning: {one_line(str(message))}", style="yellow"), soft_wrap=True)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+        sys.stderr.write(printable_lines(warnings.formatwarning(message, category, filename, lineno)))
 
 
 def show_completed(bar: Progress, task: TaskID, completed: float) -> None:

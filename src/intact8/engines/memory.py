@@ -411,9 +411,18 @@ class Admission:
         return whole + running(self._program, self._engine, self._part, sizes)
 
 
+def held(x: Array) -> int:
+    """Return the bytes of memory that an array lies in already: fewer than its elements take where they share some."""
+    return (
+        0
+        if not x.size
+        else min(x.nbytes, x.itemsize + sum(abs(s) * (n - 1) for s, n in zip(x.strides, x.shape, strict=True)))
+    )
+
+
 def _refuse_beyond(needed: int, arrays: Mapping[str, Array]) -> None:
     """Refuse a call for which memory has no room, where it needs so many bytes, its inputs included."""
-    more = needed - sum(x.nbytes for x in arrays.values())
+    more = needed - sum(map(held, arrays.values()))
     free = available_memory() if more > ALWAYS_ADMITTED else None
     if free is not None and more > free:
         sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())

@@ -14,6 +14,7 @@ import tomli_w
 from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.errors import RecipeError
 from intact8.regular_file import bytes_of
+from intact8.text import printable_lines
 
 from .override import MODES, Override, as_overrides
 from .scheme import Scheme, check_activation, check_bool, check_keys, check_weight, one_of
@@ -176,11 +177,11 @@ class Recipe:
         return cast("tuple[Override, ...]", self.overrides)
 
     def __str__(self) -> str:
-        """Return the recipe as TOML."""
-        return self.to_toml()
+        """Return the recipe as TOML, to be read by people: :meth:`to_toml` gives what a file holds."""
+        return printable_lines(self.to_toml())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.to_toml())}</pre>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_toml(self) -> str:
         """Return the recipe as TOML, every field written out, so that later defaults cannot change what it means."""
