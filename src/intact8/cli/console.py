@@ -136,6 +136,10 @@ def friendly(debug: bool) -> Iterator[None]:
         except KeyboardInterrupt:
             stderr().print("interrupted; nothing was left half written", style="yellow")
             raise typer.Exit(INTERRUPTED) from None
+        except MemoryError as error:
+            if debug:
+                raise
+            _fail(f"memory ran out. Reason: {error}. Remedy: give fewer samples at once (--batch-size), or free memory")
         except (IntactError, OSError) as error:
             if debug:
                 raise
