@@ -341,7 +341,7 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
 
 
 def _is_whole(data: Any) -> bool:
-    """Return whether all samples are one tensor or array. Raises CalibrationError where its numbers are not in memory."""
+    """Return whether all samples are one tensor or array. Raises CalibrationError where it is not dense."""
     return isinstance(_dense(data) if isinstance(data, Tensor) else data, (Tensor, np.ndarray))
 
 
