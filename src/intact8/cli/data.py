@@ -150,9 +150,10 @@ def _arrays(path: Path) -> dict[str, Array]:
 
     try:
         if path.suffix.lower() == ".safetensors":
-            from safetensors.numpy import load as from_bytes
+            from safetensors.numpy import load_file
 
-            return from_bytes(bytes_of(path))
+            with opened(path):  # safetensors reads by name, and keeps the order of the file's entries only then
+                return dict(load_file(path))
         with opened(path) as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
