@@ -51,6 +51,7 @@ import intact8.runtime
 from intact8.errors import InputError, IntactError
 from intact8.program.samples import random_samples
 from intact8.runtime.load import LoadedProgram
+from intact8.text import printable
 
 log = logging.getLogger("serving")
 
@@ -79,6 +80,19 @@ class Settings:
     expect: str | None = None
     memory: int = 512 << 20
     connections: int = 512
+
+
+class Inert(logging.Formatter):
+    """Paths, names from files and words of libraries write no line of their own into the log, and nothing into a
+    terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """One line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, info: Any) -> str:
+        """The traceback, every line of it indented."""
+        return "\n".join(f"    {printable(line)}" for line in super().formatException(info).split("\n"))
 
 
 class Metrics:
@@ -261,6 +275,7 @@ def create_app(settings: Settings) -> Starlette:
 
     async def model(_: Request) -> Response:
         info = service.loaded.info.to_json()
+        info["probe"] = info["probe"].partition(":")[0]  # behind it stands why it cannot be remembered, with a path
         return JSONResponse({key: info[key] for key in TOLD})
 
     async def healthz(_: Request) -> Response:
@@ -397,7 +412,9 @@ def main(
     expect: Annotated[str | None, typer.Option(help="NAME or NAME@N: what must be signed.")] = None,
 ) -> None:
     """Serve a program over HTTP."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO)
+    for handler in logging.root.handlers:
+        handler.setFormatter(Inert("%(asctime)s %(name)s %(levelname)s %(message)s"))
     settings = Settings(file, engine, threads, most, wait, queue, public_key, expect, memory << 20, connections)
     try:
         asyncio.run(serve(settings, host, port, fd))

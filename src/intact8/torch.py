@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import known, summands
-from intact8.engines import run_flat
+from intact8.engines import admitted, run_flat
 from intact8.engines.binding import bind, fixed_arguments, rebuild, to_torch
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
@@ -103,7 +103,7 @@ def programs(model: nn.Module) -> dict[str, Program]:
 )
 def _run(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> list[Tensor]:
     program = _find(number).current()
-    arrays = bind(program, inputs, {}, layout)
+    arrays = bind(program, inputs, {}, layout, admitted(program, engine))
     given = {x.data_ptr() for x in inputs}
     outputs = [to_torch(y) for y in run_flat(program, arrays, engine)]
     return [y.clone() if y.data_ptr() in given else y for y in outputs]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections import UserDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,26 @@ def test_first_batch_does_not_lose_a_generators_first() -> None:
 def test_first_batch_refusals(data: Any, words: str) -> None:
     with pytest.raises(CalibrationError, match=words):
         first_batch(nn.Linear(3, 1), data)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: torch.zeros(4, 3).to_sparse(), "sparse_coo tensors are not taken"),
+        (lambda: torch.zeros(4, 3).to_mkldnn(), "mkldnn tensors are not taken"),
+        (lambda: torch.nested.nested_tensor([torch.zeros(3)]), "nested tensors are not taken"),
+        (lambda: torch.zeros(4, 3, device="meta"), "a tensor on meta has no values"),
+    ],
+    ids=["sparse", "mkldnn", "nested", "meta"],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_numbers_in_memory_are_refused(made: Callable[[], torch.Tensor], said: str) -> None:
+    model, data = nn.Linear(3, 2), made()
+    for read in (lambda: first_batch(model, data), lambda: first_batch(model, [data]), lambda: length(data, ())):
+        with pytest.raises(CalibrationError, match=said):
+            read()
+
+
+def test_numbers_of_the_other_byte_order_are_read() -> None:
+    found, _ = first_batch(nn.Linear(3, 2), np.arange(6, dtype=">f4").reshape(2, 3))
+    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -170,3 +170,14 @@ def test_metrics_of_torchmetrics(tmp_path: Path, name: str) -> None:
     second = report.score("float32 2")
     assert second.low is not None and second.high is not None and second.low < second.difference < second.high
     assert intact8.evaluate(networks, data, metric, state=state) == report
+
+
+@pytest.mark.parametrize(("shape", "labels"), [((4, 4, 3), (4,)), ((4, 3, 2, 2), (4,)), ((4, 3), (4, 1)), ((4,), (4,))])
+def test_scores_that_are_not_one_per_class_are_refused(shape: tuple[int, ...], labels: tuple[int, ...]) -> None:
+    class Scores(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    data = [(torch.zeros(shape), torch.zeros(labels, dtype=torch.long))]
+    with pytest.raises(InputError, match="a score per class"):
+        intact8.evaluate({"net": Scores()}, data, "top1")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,14 @@ import pytest
 from tests.program.build import certified, data
 
 import intact8.runtime
-from intact8.engines import available_engines, memory
-from intact8.engines.memory import MODELS, Admission, predicted, running, seconds
+from intact8.engines import available_engines, get_engine, memory
+from intact8.engines.memory import MODELS, Admission, held, predicted, running, seconds
 from intact8.errors import InputError
+from intact8.exporting import export
 from intact8.opset.op import Op, Tensor
 from intact8.program.dimensions import sized_near
 from intact8.program.program import Program
+from intact8.verification import verify
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "memory_prediction.py"
@@ -181,3 +184,40 @@ def test_results_in_the_memory_of_an_operand_and_outputs_that_are_read() -> None
     ends = Op("r", "pad", ("q",), {"pads": [[0, 0], [0, 0]], "value": 0}), Op("y", "dequantize", ("r",))
     both = running(Program(q, ends, ("q",), ("r", "y")), "openvino")
     assert both >= running(Program(q, ends, ("q",), ("y",)), "openvino")
+
+
+@pytest.mark.parametrize("name", ["reference", "native"])
+def test_a_call_too_large_is_refused_before_its_numbers_are_read(name: str, tmp_path: Path) -> None:
+    tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
+    program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
+    if get_engine(name).available() is not None:
+        pytest.skip("the engine is not here")
+    endless = np.broadcast_to(np.zeros((1, 2), np.float32), (1 << 40, 2))  # eight bytes, and hours to look at
+    loaded = intact8.runtime.load(program.save(tmp_path / "net.safetensors"), name, probe="never")
+    for call in (loaded, lambda x: program.run(x, engine=name)):
+        with pytest.raises(InputError, match="this call would take about .* MiB"):
+            call(endless)
+        assert call(np.zeros((3, 2), np.float32)).shape == (3, 2)
+
+
+def test_memory_an_array_lies_in() -> None:
+    x = np.zeros((4, 6, 2), np.float32)
+    assert [held(y) for y in (x, x[::2], x.transpose(2, 0, 1), x[:0])] == [x.nbytes, x.nbytes // 2, x.nbytes, 0]
+    assert held(np.broadcast_to(np.float32(1), (1 << 40, 2))) == 4
+
+
+def test_every_tensor_at_once_is_refused_where_memory_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, samples = certified(), dict(zip(certified().inputs, data(2), strict=True))
+    monkeypatch.setattr(memory, "ALWAYS_ADMITTED", 0)
+    verify(program, samples, "native")
+    calls: list[Callable[[], object]] = [
+        lambda: verify(program, samples, "native"),
+        lambda: export(program, tmp_path / "net.onnx", "onnx"),
+    ]
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 12)
+    for call in calls:
+        with pytest.raises(InputError, match="every tensor of . samples would take about"):
+            call()
+    assert not list(tmp_path.iterdir())

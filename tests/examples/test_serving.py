@@ -212,11 +212,13 @@ def test_archives_are_not_decompressed_beyond_the_inputs(
         header("(True, 9)") + bytes(36),
         header("__import__('os')"),
         header("(" * 300 + ")" * 300),
+        header("(" * 300),
+        header("(0, 10" + "0" * 30 + ")"),
         header("(1, 8)") + bytes(33),
         b"",
         b"\x93NUMPY\x03\x00" + bytes(64),
     ],
-    ids=["huge", "negative", "pickle", "bool", "code", "deep", "longer", "empty", "version"],
+    ids=["huge", "negative", "pickle", "bool", "code", "deep", "open", "empty-huge", "longer", "empty", "version"],
 )
 def test_headers_are_read_before_anything_else(client: Any, body: bytes) -> None:
     assert client.post("/predict", content=body, headers=NPY).status_code == 400
@@ -399,6 +401,24 @@ def test_slow_connections_and_long_headers_are_cut_off(
 
     found = in_a_loop(scene())
     assert max(found.values()) < 10, found
+
+
+def test_the_log_has_no_lines_but_its_own(modules: Any) -> None:
+    text = "\x1b[2J\n2026-01-01 serving INFO forged\u202e"
+    try:
+        raise RuntimeError(text)
+    except RuntimeError:
+        record = modules.log.makeRecord("serving", 40, "f", 1, "%s fails", (text,), sys.exc_info())
+    lines = modules.Inert("%(levelname)s %(message)s").format(record).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("2026") for line in lines) and lines[0].startswith("ERROR")
+
+
+def test_why_a_probe_is_not_remembered_is_not_told(client: Any) -> None:
+    service = client.app.state.service
+    service.loaded = service.loaded.with_info(probe="passed, but it cannot be remembered: /home/me: no space left")
+    told = client.get("/model")
+    assert told.json()["probe"] == "passed, but it cannot be remembered" and "/home" not in told.text
 
 
 def test_what_runs_can_be_read(client: Any, files: list[Path]) -> None:

@@ -100,7 +100,7 @@ def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[
 
 def length(data: Any, specs: Sequence[Spec]) -> int | None:
     """Return the number of batches :func:`batches` will give; None where it cannot be known beforehand."""
-    if isinstance(data, (Tensor, np.ndarray)):
+    if _is_whole(data):
         return -(-len(data) // _slice(specs)) if data.ndim else None
     if isinstance(data, Mapping):
         return 1
@@ -135,8 +135,7 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
         >>> example[0].shape, len(data)
         (torch.Size([2, 3]), 1)
     """
-    whole = isinstance(data, (Tensor, np.ndarray))
-    if whole:
+    if _is_whole(data):
         if data.ndim == 0 or len(data) == 0:
             raise CalibrationError("the calibration data holds no sample", remedy=_HOW)
         first: Any = data[:SLICE]
@@ -195,7 +194,7 @@ def raw_batches(data: Any, specs: Sequence[Spec] = ()) -> Iterator[Any]:
     Raises:
         CalibrationError: not the kind of data :func:`batches` takes.
     """
-    if isinstance(data, (Tensor, np.ndarray)):
+    if _is_whole(data):
         if data.ndim == 0:
             raise CalibrationError("the calibration data is a single number", remedy=_HOW)
         size = _slice(specs)
@@ -334,11 +333,26 @@ def _first(value: Any, name: str) -> Any:
 
 def _tensor(value: Any, name: str, index: int) -> Tensor:
     if isinstance(value, Tensor):
-        return value
+        return _dense(value, f"batch {index}, input {name}")
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return torch.from_numpy(np.ascontiguousarray(value))
+        return torch.from_numpy(np.ascontiguousarray(value, value.dtype.newbyteorder("=")))
     got = f"array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise CalibrationError(f"expected a tensor, got {got}", where=f"batch {index}, input {name}", remedy=f"{_HOW}")
+
+
+def _is_whole(data: Any) -> bool:
+    """Return whether all samples are one tensor or array. Raises CalibrationError where it is not dense."""
+    return isinstance(_dense(data) if isinstance(data, Tensor) else data, (Tensor, np.ndarray))
+
+
+def _dense(value: Tensor, where: str = "calibration data") -> Tensor:
+    """Return the tensor, whose numbers all stand in memory. Raises CalibrationError where they do not."""
+    kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").removeprefix("_")
+    if kind != "strided":
+        raise CalibrationError(f"{kind} tensors are not taken", where=where, remedy="give a dense one: x.to_dense()")
+    if value.device.type == "meta":
+        raise CalibrationError("a tensor on meta has no values", where=where, remedy="give one that has")
+    return value
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -109,13 +109,14 @@ def _contenders(
     program: Program, inputs: dict[str, Array], engines: tuple[str, ...], threads: int | None, network: nn.Module | None
 ) -> dict[str, Callable[[], object]]:
     """Return calls that all start from the same float arrays, so that int8 pays for quantizing them."""
-    from intact8.engines import get_runner
+    from intact8.engines import admission, get_runner
 
     contenders: dict[str, Callable[[], object]] = {}
     if network is not None:
         contenders[FLOAT] = _float32(network, [inputs[name] for name in program.inputs], threads)
     for name in engines:
         runner = get_runner(program, name, threads)
+        admission(runner, name)(inputs)
         contenders[name] = partial(runner, inputs)
     return contenders
 

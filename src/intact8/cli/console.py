@@ -136,6 +136,10 @@ def friendly(debug: bool) -> Iterator[None]:
         except KeyboardInterrupt:
             stderr().print("interrupted; nothing was left half written", style="yellow")
             raise typer.Exit(INTERRUPTED) from None
+        except MemoryError as error:
+            if debug:
+                raise
+            _fail(f"memory ran out. Reason: {error}. Remedy: give fewer samples at once (--batch-size), or free memory")
         except (IntactError, OSError) as error:
             if debug:
                 raise
@@ -172,7 +176,7 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
     if category.__module__.split(".")[0] == "intact8":
         stderr().print(Text(f"warning: {one_line(str(message))}", style="yellow"), soft_wrap=True)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+        sys.stderr.write(printable_lines(warnings.formatwarning(message, category, filename, lineno)))
 
 
 def show_completed(bar: Progress, task: TaskID, completed: float) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intact8.errors import InputError
+from intact8.errors import InputError, IntactError, in_short
+from intact8.regular_file import bytes_of, opened
 
 if TYPE_CHECKING:
     from intact8.opset.op import Array
@@ -48,16 +50,18 @@ class Preprocessing:
         import numpy as np
 
         try:
-            from PIL import Image, UnidentifiedImageError
+            from PIL import Image
         except ImportError as error:
             raise InputError(
                 "reading images needs Pillow", where=str(path), why=str(error), remedy="pip install 'intact8[images]'"
             ) from error
         try:
-            with Image.open(path) as file:
+            with Image.open(io.BytesIO(bytes_of(path))) as file:
                 image = file.convert("RGB")
-        except (UnidentifiedImageError, OSError) as error:
-            raise InputError("cannot read this image", where=str(path), why=str(error)) from error
+        except IntactError:
+            raise
+        except Exception as error:  # its readers of many formats raise errors of many kinds
+            raise InputError("cannot read this image", where=str(path), why=in_short(error)) from error
         ratio = self.size / min(image.size)
         width, height = (max(self.size, round(side * ratio)) for side in image.size)
         left, top = (width - self.size) // 2, (height - self.size) // 2
@@ -142,23 +146,24 @@ def _images(path: Path, preprocessing: Preprocessing) -> Images:
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    import zipfile
-
     import numpy as np
-    from safetensors import SafetensorError
 
     try:
         if path.suffix.lower() == ".safetensors":
             from safetensors.numpy import load_file
 
-            return dict(load_file(path))
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"": loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (SafetensorError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InputError("cannot read this file", where=str(path), why=str(error)) from error
+            with opened(path):  # safetensors reads by name, and keeps the order of the file's entries only then
+                return dict(load_file(path))
+        with opened(path) as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"": loaded}
+            with loaded:
+                return {name: loaded[name] for name in loaded.files}
+    except IntactError:
+        raise
+    except Exception as error:  # numpy, zip archives and safetensors raise errors of many kinds
+        raise InputError("cannot read this file", where=str(path), why=in_short(error)) from error
 
 
 def _check_lengths(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact8.errors import InputError, in_short
+from intact8.regular_file import bytes_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -115,12 +117,15 @@ def _call(factory: Any, spec: str) -> Any:
 
 def _load_weights(model: nn.Module, path: Path) -> None:
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
-    if not path.is_file():
-        raise InputError("no such file", where=str(path))
+    content = bytes_of(path, "the weights")
     try:
-        weights: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        weights: Any = (
+            load(content)
+            if path.suffix == ".safetensors"
+            else torch.load(io.BytesIO(content), "cpu", weights_only=True)
+        )
     except Exception as error:  # bytes that are no weights make torch's unpickler raise errors of any kind
         remedy = "save model.state_dict() only"
         raise InputError(

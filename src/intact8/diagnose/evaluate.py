@@ -274,6 +274,13 @@ METRICS: dict[str, Metric] = {"top1": top1, "top5": top5}
 
 
 def _within(outputs: Tensor, labels: Tensor, k: int) -> Array:
+    if labels.shape != outputs.shape[:-1]:
+        raise InputError(
+            f"outputs of shape {tuple(outputs.shape)} for labels of shape {tuple(labels.shape)}",
+            where="evaluate",
+            why="top1 and top5 take a score per class, classes in the last dimension, and a class index per sample",
+            remedy="give a function of (outputs, labels) as metric",
+        )
     best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
     found: Array = (best == labels.unsqueeze(-1)).any(-1).cpu().numpy()
     return found

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from intact8.errors import InputError
 from intact8.opset.op import Array
 from intact8.program.atomic_write import write_atomically
+from intact8.regular_file import bytes_of
 
 
 class Scores(ABC):
@@ -186,17 +187,20 @@ class EvaluationState:
             return 0
         where, remedy = str(self.path), "name another file, or delete it to begin anew"
         try:
+            arrays = safetensors.numpy.load(bytes_of(self.path))
             with safe_open(self.path, "np") as file:
                 metadata = file.metadata() or {}
-            arrays = safetensors.numpy.load(self.path.read_bytes())
         except (OSError, SafetensorError) as error:
             raise InputError("no scores of an evaluation", where=where, why=str(error), remedy=remedy) from error
         if metadata.get("call") != self.call:
             raise InputError("the scores are of another evaluation", where=where, remedy=remedy)
-        for i, each in enumerate(scores.values()):
-            prefix = f"{i}:"
-            each.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
-        return int(metadata["batches"])
+        try:
+            for i, each in enumerate(scores.values()):
+                prefix = f"{i}:"
+                each.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+            return int(metadata["batches"])
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise InputError("the scores are damaged", where=where, why=repr(error), remedy=remedy) from error
 
     def save(self, batches: int, scores: Mapping[Any, Scores]) -> None:
         """Write the file atomically.

@@ -187,10 +187,16 @@ def run(
         InputError: see :func:`intact8.engines.binding.bind`; or memory has no room for so large a call.
         EngineError: see :func:`get_runner`.
     """
-    outputs = run_flat(program, bind(program, inputs, named, layout), engine)
+    outputs = run_flat(program, bind(program, inputs, named, layout, admitted(program, engine)), engine)
     if any(map(holds_torch, (*inputs, *named.values()))):
         return rebuild(program.structure, [to_torch(y) for y in outputs])
     return rebuild(program.structure, outputs)
+
+
+def admitted(program: Program, engine: str = "auto") -> Callable[[Mapping[str, Array]], None]:
+    """Return what refuses calls of a program for which memory is too small, for :func:`intact8.engines.binding.bind`;
+    the engine is prepared when it is first called."""
+    return lambda arrays: _prepared(program, engine)[1](arrays)
 
 
 def run_flat(program: Program, arrays: Mapping[str, Array], engine: str = "auto") -> list[Array]:
@@ -206,6 +212,7 @@ __all__ = [
     "Engine",
     "Runner",
     "admission",
+    "admitted",
     "available_engines",
     "engine_status",
     "get_engine",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,13 @@ def holds_torch(value: Any) -> bool:
     return any(is_torch(leaf) for _, leaf in leaves("", value))
 
 
-def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout: str = "NCHW") -> dict[str, Array]:
+def bind(
+    program: Program,
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    layout: str = "NCHW",
+    admit: Callable[[Mapping[str, Array]], object] | None = None,
+) -> dict[str, Array]:
     """Return the inputs by name as numpy arrays of the right dtype, rank and shape, in the program's order of
     dimensions.
 
@@ -45,6 +51,8 @@ def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout
         named: the rest by name, or by argument where that nests some.
         layout: "NHWC" where inputs of four dimensions are given as (N, H, W, C), as decoders of images give them. They
             are not copied: the result is a view, whose strides are channels-last.
+        admit: called with the inputs before a number of them is read; what it raises ends the call. An expanded array
+            of a few bytes may have more elements than there is time to look at.
 
     Raises:
         InputError: too many, missing, unknown or doubly given; wrong dtype, rank or shape; batch sizes that differ; NaN
@@ -69,6 +77,8 @@ def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout
             if len(forms) >= FORMS:
                 forms.clear()
             forms.add(form)
+    if admit is not None:
+        admit(arrays)
     for name in quantized_inputs(program):
         _refuse_nan(name, arrays[name])
     _check_indices(program, arrays)

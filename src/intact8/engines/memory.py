@@ -8,7 +8,7 @@ The prediction is meant to be within a factor of two of what is measured, where 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -411,15 +411,50 @@ class Admission:
         return whole + running(self._program, self._engine, self._part, sizes)
 
 
+def held(x: Array) -> int:
+    """Return the bytes of memory that an array lies in already: fewer than its elements take where they share some."""
+    return (
+        0
+        if not x.size
+        else min(x.nbytes, x.itemsize + sum(abs(s) * (n - 1) for s, n in zip(x.strides, x.shape, strict=True)))
+    )
+
+
 def _refuse_beyond(needed: int, arrays: Mapping[str, Array]) -> None:
     """Refuse a call for which memory has no room, where it needs so many bytes, its inputs included."""
-    more = needed - sum(x.nbytes for x in arrays.values())
+    more = needed - sum(map(held, arrays.values()))
     free = available_memory() if more > ALWAYS_ADMITTED else None
     if free is not None and more > free:
         sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
         what = f"this call would take about {more >> 20} MiB, and {free >> 20} MiB are free"
         remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
         raise InputError(what, where=sizes[:200], remedy=remedy)
+
+
+def refuse_tensors(
+    program: Program, engines: Iterable[str], batch: int, sizes: Mapping[str, int] | None = None
+) -> None:
+    """Refuse to compute every tensor of a call on one engine after another where memory has no room.
+
+    Args:
+        program: checked.
+        engines: their names. All tensors of the first stay while those of each other engine are compared with them.
+        batch: number of samples.
+        sizes: of named dimensions; None: ``LENGTH``, within their limits.
+
+    Raises:
+        InputError: it is predicted to take more memory than is free.
+    """
+    names = list(engines)
+    made = _sized(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch).tensors
+    tensors = [made[op.name] for op in program.ops if not KINDS[op.kind].moves]  # what only moves is a view
+    kept = sum(np.dtype(t.dtype).itemsize * math.prod(known(t.shape)) for t in tensors)
+    needed = max(running(program, name, batch, sizes) for name in names) + min(len(names), 2) * kept
+    free = available_memory() if needed > ALWAYS_ADMITTED else None
+    if free is not None and needed > free:
+        what = f"every tensor of {batch} samples would take about {needed >> 20} MiB, and {free >> 20} MiB are free"
+        remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
+        raise InputError(what, where=", ".join(names), remedy=remedy)
 
 
 def seconds(program: Program) -> float:

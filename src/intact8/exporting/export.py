@@ -8,6 +8,7 @@ import numpy as np
 
 from intact8.arithmetic.affine import quantize
 from intact8.engines import get_runner
+from intact8.engines.memory import refuse_tensors
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.program.inputs import check_layout, sole_quantizers
@@ -63,8 +64,10 @@ def export(
         raise InputError(what, where="export", remedy=f"choose from {', '.join(made.runs)}")
     check_layout(program, layout)
     ran_by = version(runtime)
+    samples = batch if made.static else SAMPLES
+    refuse_tensors(program, ["reference", runtime], samples)
     files = made.write(program, path, Options(uint8_input, layout, batch))
-    inputs = _inputs(program, batch if made.static else SAMPLES, uint8_input)
+    inputs = _inputs(program, samples, uint8_input)
     want = get_runner(program, "reference").tensors(inputs)
     found = made.runs[runtime](files, program, _ordered(inputs, layout))
     exact = runtime in made.exact

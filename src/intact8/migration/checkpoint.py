@@ -20,8 +20,9 @@ from intact8.migration.grids import ActivationGrid, Mark
 from intact8.migration.layers import Weights, float_layer
 from intact8.migration.pickle_machine import PickleError, refuse
 from intact8.migration.torch_ao_modules import Functional
-from intact8.migration.torch_file import Archive, Object, content_of, read_torch_file
+from intact8.migration.torch_file import Archive, Object, read_torch_bytes
 from intact8.migration.torchscript_code import traced_grids
+from intact8.regular_file import bytes_of
 
 FUNCTIONALS = frozenset({"FloatFunctional", "QFunctional"})
 NORMS = nn.modules.batchnorm._BatchNorm
@@ -69,16 +70,16 @@ def describe_checkpoint(
 
 def _read(path: str | Path) -> Entries:
     """Return what the state dict of a file says, or the objects of a TorchScript file and, where traced, their code."""
-    content = content_of(path)
+    content = bytes_of(path)
     if content[:4] != b"PK\x03\x04":
-        return entries_of(_mapping(read_torch_file(path), path), str(path))
+        return entries_of(_mapping(read_torch_bytes(content, str(path)), path), str(path))
     try:
         archive = Archive(content)
         if any(name.startswith(archive.prefix + "code/") for name in archive.entries):
             return scripted_entries(archive, str(path))
     except PickleError as error:
         raise refuse(str(path), error) from error
-    return entries_of(_mapping(read_torch_file(path), path), str(path))
+    return entries_of(_mapping(read_torch_bytes(content, str(path)), path), str(path))
 
 
 def scripted_entries(archive: Archive, where: str) -> Entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intact8.errors import EngineError, InputError, in_short
+from intact8.regular_file import opened
 
 Array = npt.NDArray[Any]
 Shape = tuple[int | None, ...]
@@ -77,12 +79,12 @@ def read_onnx(path: Path) -> ForeignGraph:
     except ImportError as error:
         remedy = "pip install 'intact8[onnx]'"
         raise EngineError("onnx is not installed", where=str(path), remedy=remedy) from error
-    if not path.is_file():
-        raise InputError("there is no such file", where=str(path))
-    if path.stat().st_size > LARGEST_FILE:
-        raise InputError("the file is too large for ONNX", where=str(path), why="protocol buffers end at 2 GiB")
+    with opened(path) as stream:
+        if os.fstat(stream.fileno()).st_size > LARGEST_FILE:
+            raise InputError("the file is too large for ONNX", where=str(path), why="protocol buffers end at 2 GiB")
+        content = stream.read()
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = onnx.load_model_from_string(content)
     except (DecodeError, ValueError) as error:
         raise InputError("this is no ONNX file, or a damaged one", where=str(path), why=in_short(error)) from error
     graph = model.graph

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from intact8.errors import EngineError, InputError, in_short
+from intact8.regular_file import opened
 
 from .onnx_graph import MOST_NODES, Array, ForeignGraph, Node, Shape
 
@@ -37,8 +38,9 @@ def read_ir(path: Path) -> ForeignGraph:
     except ImportError as error:
         remedy = "pip install 'intact8[openvino]'"
         raise EngineError("openvino is not installed", where=str(path), remedy=remedy) from error
-    if not path.is_file() or not path.with_suffix(".bin").is_file():
-        raise InputError("there is no such file, or no .bin file beside it", where=str(path))
+    for file in (path, path.with_suffix(".bin")):
+        with opened(file):  # OpenVINO reads by name, and would wait for the end of a pipe
+            pass
     try:
         model = openvino.Core().read_model(str(path))
         nodes = model.get_ordered_ops()

@@ -20,7 +20,7 @@ from intact8.migration.fx_graph import attribute, drop, name_of, put_behind
 from intact8.migration.grids import RANGES, ActivationGrid, WeightGrid
 from intact8.migration.layers import Weights
 from intact8.migration.observers import activation_grid, is_dynamic, is_float, observes, refuse_wide, weight_grid
-from intact8.migration.torch_file import content_of
+from intact8.regular_file import bytes_of
 
 DECOMPOSED = "quantized_decomposed."
 QUANTIZE = frozenset({"quantize_per_tensor", "quantize_per_channel"})
@@ -48,7 +48,7 @@ def describe_pt2e(model: fx.GraphModule | ExportedProgram | Path, requantize: Co
     """
     if isinstance(model, Path):
         with damaged(model):
-            return _described(fx.GraphModule(*read_exported(content_of(model))), True, requantize)
+            return _described(fx.GraphModule(*read_exported(bytes_of(model))), True, requantize)
     exported = isinstance(model, ExportedProgram)
     return _described(model.module() if isinstance(model, ExportedProgram) else model, exported, requantize)
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from intact8.errors import InputError
 from intact8.migration.pickle_machine import Maker, Name, Object, PickleError, PickleMachine, refuse
+from intact8.regular_file import bytes_of
 
 Array = npt.NDArray[Any]
 
@@ -115,15 +115,7 @@ def read_torch_file(path: str | Path) -> Any:
     Raises:
         InputError: it cannot be read: damaged, of another format, or it holds something else.
     """
-    return read_torch_bytes(content_of(path), str(path))
-
-
-def content_of(path: str | Path) -> bytes:
-    """Return the bytes of a file. Raises InputError where it cannot be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError("the file cannot be read", where=str(path), why=str(error), remedy="check the path") from error
+    return read_torch_bytes(bytes_of(path), str(path))
 
 
 def read_torch_bytes(content: bytes, where: str) -> Any:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from intact8.errors import ProgramError
 from intact8.opset.op import Array
 from intact8.program.foreign_formats import OPENING, foreign_format
+from intact8.regular_file import opened
 
 from .integrity import damaged
 
@@ -57,7 +56,7 @@ def read(path: str | Path, size: int | None = None) -> bytes:
         ProgramError: it cannot be read, is no regular file, or its header claims another length than it has.
     """
     path = Path(path)
-    with opened(path) as stream:
+    with opened(path, kind=ProgramError) as stream:
         found = os.fstat(stream.fileno()).st_size
         if found > LARGEST_FILE:
             raise damaged(path, f"the file has {found} bytes, more than {LARGEST_FILE}")
@@ -72,37 +71,6 @@ def read(path: str | Path, size: int | None = None) -> bytes:
     if len(data) != found:
         raise damaged(path, f"it had {found} bytes and gave {len(data)}: something is writing to it")
     return data
-
-
-@contextmanager
-def opened(path: Path, what: str = "the file") -> Iterator[BinaryIO]:
-    """A regular file, open for reading: no folder, and no pipe or device, of which there may be no end.
-
-    Raises:
-        ProgramError: it is not that, or cannot be opened or read.
-    """
-    try:
-        # Opening a pipe would wait for its other end.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with open(descriptor, "rb") as stream:
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISDIR(mode):
-                raise IsADirectoryError(21, "is a directory", str(path))
-            if not stat.S_ISREG(mode):
-                raise ProgramError(
-                    f"cannot read {what}",
-                    where=str(path),
-                    why="it is a device or a pipe, no regular file",
-                    remedy="write what it gives to a file, and give that",
-                )
-            yield stream
-    except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
-        raise ProgramError(
-            f"cannot read {what}",
-            where=str(path),
-            why=getattr(error, "strerror", None) or str(error),
-            remedy="check the path and its permissions",
-        ) from error
 
 
 def _header_length(start: bytes, size: int, path: Path) -> int:

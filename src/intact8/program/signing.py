@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING
 
 from intact8.errors import ProgramError
 from intact8.program.atomic_write import write_atomically
+from intact8.regular_file import opened
 
 from .integrity import damaged
-from .read import opened, read
+from .read import read
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -184,7 +185,7 @@ def _claim(path: Path, key: Ed25519PublicKey, named: str | Path) -> Claim:
             why=f"there is no {place.name}",
             remedy="get its signature, or sign it: intact8 sign FILE --key private.pem --name NAME --version N",
         )
-    with opened(place, "the signature") as stream:
+    with opened(place, "the signature", ProgramError) as stream:
         text = stream.read(LARGEST)
     found = FORM.fullmatch(text.decode("latin-1"))
     if found is None:
@@ -262,7 +263,7 @@ def _missing(error: ImportError) -> ProgramError:
 
 
 def _bytes(path: Path) -> bytes:
-    with opened(path, "the key") as stream:
+    with opened(path, "the key", ProgramError) as stream:
         return stream.read(1 << 16)
 
 

@@ -13,6 +13,8 @@ import tomli_w
 
 from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.errors import RecipeError
+from intact8.regular_file import bytes_of
+from intact8.text import printable_lines
 
 from .override import MODES, Override, as_overrides
 from .scheme import Scheme, check_activation, check_bool, check_keys, check_weight, one_of
@@ -175,11 +177,11 @@ class Recipe:
         return cast("tuple[Override, ...]", self.overrides)
 
     def __str__(self) -> str:
-        """Return the recipe as TOML."""
-        return self.to_toml()
+        """Return the recipe as TOML, to be read by people: :meth:`to_toml` gives what a file holds."""
+        return printable_lines(self.to_toml())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.to_toml())}</pre>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_toml(self) -> str:
         """Return the recipe as TOML, every field written out, so that later defaults cannot change what it means."""
@@ -233,10 +235,10 @@ class Recipe:
     def load(path: str | Path) -> Recipe:
         """Read a recipe from a TOML file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            remedy = "check the path"
-            raise RecipeError("cannot read the recipe", where=str(path), why=str(error), remedy=remedy) from error
+            text = bytes_of(path, "the recipe", RecipeError).decode()
+        except UnicodeDecodeError as error:
+            remedy = "write it in UTF-8"
+            raise RecipeError("this is no text", where=str(path), why=str(error), remedy=remedy) from error
         try:
             return Recipe.from_toml(text)
         except RecipeError as error:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from intact8.errors import InputError, RecipeError
 from intact8.program.atomic_write import write_atomically
+from intact8.regular_file import bytes_of
 from intact8.simulation.simulation import Simulation
 
 from .blocks import Block, blocks_of
@@ -226,9 +227,9 @@ def resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) ->
     if not checkpoint.exists():
         return None
     try:
-        saved: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        saved: dict[str, Any] = torch.load(io.BytesIO(bytes_of(checkpoint)), map_location="cpu", weights_only=True)
         found, state = saved["fingerprint"], saved["state"]
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         what, remedy = "this is no checkpoint of a reconstruction", "delete it"
         raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
     if found != dict(fingerprint):

@@ -368,8 +368,7 @@ class LoadedProgram(Shown):
         """
         if not inputs and not named:
             raise InputError("no input is given", where="call", remedy=f"give {', '.join(self.program.inputs)}")
-        arrays = bind(self.program, inputs, named, self.layout)
-        self._admit(arrays)
+        arrays = bind(self.program, inputs, named, self.layout, self._admit)
         outputs = empty_outputs(self.program, arrays) if is_empty(self.program, arrays) else self._runner(arrays)
         if any(map(holds_torch, (*inputs, *named.values()))):
             return rebuild(self.program.structure, [to_torch(y) for y in outputs])

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from intact8.train.branch import Branch
 
-class Namespace(nn.Module):
+
+class Namespace(Branch):
     """A branch of the original module tree: it holds parameters and children, and computes nothing."""
 
 

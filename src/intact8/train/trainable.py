@@ -5,21 +5,20 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
-from torch import nn
-
 from intact8.calibration.data import Specs
 from intact8.capture import Captured
 from intact8.capture.graph import Graph
 from intact8.errors import RecipeError, StateError
 from intact8.placement.place import Placed
 from intact8.recipe.recipe import Recipe
+from intact8.train.branch import Branch
 from intact8.train.scale_phase import ScalePhase, enter, learn
 
 if TYPE_CHECKING:
     from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 
 
-class Trainable(nn.Module):
+class Trainable(Branch):
     """The part of :class:`~intact8.simulation.simulation.Simulation` that training needs to know."""
 
     recipe: Recipe

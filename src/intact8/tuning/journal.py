@@ -10,6 +10,7 @@ from typing import Any
 
 from intact8.errors import InputError
 from intact8.program.atomic_write import write_atomically
+from intact8.regular_file import bytes_of
 from intact8.tuning.result import Trial
 
 
@@ -30,10 +31,10 @@ class Journal:
         if path is None or not path.exists():
             return
         try:
-            first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            found = first["search"]
+            first, *rest = [json.loads(line) for line in bytes_of(path, "the journal").decode().splitlines()]
+            found = dict(first["search"])
             self.trials = {values["recipe_toml"]: Trial(**values) for values in rest}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             remedy = "delete it, or name another file"
             raise InputError("no journal of a search", where=str(path), why=str(error), remedy=remedy) from error
         other = [name for name in self.search if found.get(name) != self.search[name]]

@@ -10,11 +10,13 @@ import numpy as np
 from intact8.engines import available_engines, get_runner
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size as size_of
+from intact8.engines.memory import refuse_tensors
 from intact8.engines.spec import lacks_vnni
 from intact8.errors import EngineError, InputError, ProgramError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
 from intact8.program.certify import claim_error, uncertified
+from intact8.program.dimensions import sizes_of
 from intact8.program.program import Program
 
 from .batches import batches, for_simulation
@@ -82,6 +84,7 @@ def verify(
             raise EngineError(f"the name of an engine is a {type(name).__name__}", where="verify", remedy=remedy)
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]
+    refuse_tensors(program, [REFERENCE, *names], 1)
     reference = get_runner(program, REFERENCE)
     runners = {name: get_runner(program, name) for name in names}
     order = {name: i for i, name in enumerate(program.tensors)}
@@ -94,9 +97,14 @@ def verify(
         refused={name: str(error) for name, error in asked.items() if error is not None},
         remarks=program.remarks,
     )
+    known: set[tuple[tuple[int, ...], ...]] = set()
     for name, runner in {REFERENCE: reference, **runners}.items():
         _replay(report, name, runner)
     for batch in batches(program, inputs, batch_size):
+        shapes = tuple(x.shape for x in batch.values())
+        if shapes not in known:
+            refuse_tensors(program, [REFERENCE, *names], size_of(program, batch) or 1, sizes_of(program, batch))
+            known.add(shapes)
         expected = reference.tensors(batch)
         feed = {op.name: expected[op.name] for op in program.islands()}
         for name in report.by_tensor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from intact8.errors import InputError
+from intact8.regular_file import bytes_of
 
 Sums = dict[str, list[float]]
 """Name of a run → the sums of its metric."""
@@ -30,9 +31,13 @@ class Checkpoint:
         if path is None or not path.exists():
             return
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            found = values["fingerprint"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            values = json.loads(bytes_of(path))
+            found = dict(values["fingerprint"])
+            passes = {
+                name: {"chunks": int(p["chunks"]), "samples": int(p["samples"]), "sums": dict(p["sums"])}
+                for name, p in values["passes"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
                 "this is no file of a sensitivity run", where=str(path), why=str(error), remedy="delete it"
             ) from error
@@ -44,7 +49,7 @@ class Checkpoint:
                 why=f"it differs in {', '.join(other)}",
                 remedy="call with the same arguments and data, or delete it to begin anew",
             )
-        self._values = values
+        self._values = {"fingerprint": found, "passes": passes}
 
     def get(self, name: str) -> tuple[int, int, Sums]:
         """Return the chunks done, their samples and the sums of a pass; zeros where it has not begun."""

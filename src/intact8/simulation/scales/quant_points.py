@@ -14,6 +14,7 @@ from intact8.calibration import Observer, make_observer
 from intact8.calibration.weights import pairs_can_saturate
 from intact8.errors import RecipeError, StateError
 from intact8.recipe.recipe import Scheme
+from intact8.text import printable
 from intact8.train.extra_state import pack, unpack
 from intact8.train.host_value import HostValue
 from intact8.train.learned_range import LearnedRange
@@ -218,7 +219,7 @@ class QuantPoint(ResizableBuffers):
         """Return one line for ``print(sim)``."""
         flags = "".join(", " + f for f in ("observing", "quantizing", "fixed") if getattr(self, f))
         qparams = f"scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}"
-        return f"{self.name}: {qparams}, {self.lo}..{self.hi}{flags}"
+        return f"{printable(self.name)}: {qparams}, {self.lo}..{self.hi}{flags}"
 
 
 class WeightPoint(ResizableBuffers):
@@ -308,7 +309,7 @@ class WeightPoint(ResizableBuffers):
 
     def extra_repr(self) -> str:
         """Return one line for ``print(sim)``."""
-        return f"{self.name}: {tuple(self.scale.shape)} scales, {self.lo}..{self.hi}"
+        return f"{printable(self.name)}: {tuple(self.scale.shape)} scales, {self.lo}..{self.hi}"
 
 
 class Requantization(ResizableBuffers):
