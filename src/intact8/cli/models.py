@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact8.errors import InputError, in_short
-from intact8.regular_file import bytes_of
+from intact8.regular_file import opened
 
 if TYPE_CHECKING:
     from torch import nn
@@ -117,15 +116,14 @@ def _call(factory: Any, spec: str) -> Any:
 
 def _load_weights(model: nn.Module, path: Path) -> None:
     import torch
-    from safetensors.torch import load
+    from safetensors.torch import load_file
 
-    content = bytes_of(path, "the weights")
     try:
-        weights: Any = (
-            load(content)
-            if path.suffix == ".safetensors"
-            else torch.load(io.BytesIO(content), "cpu", weights_only=True)
-        )
+        with opened(path, "the weights") as stream:  # safetensors reads by name
+            safe = path.suffix == ".safetensors"
+            weights: Any = load_file(path) if safe else torch.load(stream, "cpu", weights_only=True)
+    except InputError:
+        raise
     except Exception as error:  # bytes that are no weights make torch's unpickler raise errors of any kind
         remedy = "save model.state_dict() only"
         raise InputError(

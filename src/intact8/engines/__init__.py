@@ -200,9 +200,8 @@ def admitted(program: Program, engine: str = "auto") -> Callable[[Mapping[str, A
 
 
 def run_flat(program: Program, arrays: Mapping[str, Array], engine: str = "auto") -> list[Array]:
-    """Return the outputs in order, for inputs as :func:`intact8.engines.binding.bind` returns them. See :func:`run`."""
-    runner, admit = _prepared(program, engine)
-    admit(arrays)
+    """Return the outputs in order, for inputs that were bound with :func:`admitted`. See :func:`run`."""
+    runner, _ = _prepared(program, engine)
     outputs = empty_outputs(program, arrays) if is_empty(program, arrays) else runner(arrays)
     return [np.asarray(y) for y in outputs]
 
