@@ -23,7 +23,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 WAYS, BOUNDS = ("bare", "warm", "first"), {"warm": 1.5, "first": 3.0}
-LIBRARY = {"onednn": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino"}
+LIBRARY = {"native": "", "onednn": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino"}
+"""What an engine needs to be imported beside intact8."""
+
+
+class Failed(Exception):
+    """A load that did not end with a result."""
+
 
 LOAD = """
 import sys, time
@@ -61,7 +67,7 @@ def once(path: Path, engine: str, way: str, library: str, shape: str, cache: Pat
         command = [sys.executable, "-c", LOAD, str(path), engine, way, library, shape]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
-        raise SystemExit(f"{engine}, {way}: {done.stderr.strip().splitlines()[-1]}")
+        raise Failed(f"{way}: {done.stderr.strip().splitlines()[-1]:.200}")
     return float(done.stdout)
 
 
@@ -134,7 +140,11 @@ def report(path: Path, given: argparse.Namespace) -> tuple[str, bool]:
     for imported, title in TITLES.items():
         lines += ["", f"## {title}", "", *HEADER]
         for engine in given.engines:
-            found = measure(path, engine, LIBRARY[engine] if imported else "", shape, given.rounds)
+            try:
+                found = measure(path, engine, LIBRARY[engine] if imported else "", shape, given.rounds)
+            except Failed as error:
+                lines.append(f"| {engine} | {error} | | | | |")
+                continue
             ratios = {way: sorted(a / b for a, b in zip(found[way], found["bare"], strict=True)) for way in BOUNDS}
             cells = [engine, milliseconds(found["bare"])]
             for way, values in ratios.items():
