@@ -7,9 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.program.build import data
+from typer.testing import CliRunner
 
+from intact8.cli.app import app
 from intact8.errors import EngineError
 from intact8.runtime import Facts, load
 from intact8.runtime.probe_process import Outcome, _Tail
@@ -45,6 +48,17 @@ def test_the_next_engine_takes_over(path: Path) -> None:
     assert "SIGSEGV" in runner.info.skipped[0].reason
     x, bias = data(2)
     assert runner(x, bias)["probabilities"].shape == (2, 5)
+
+
+def test_the_command_that_runs_a_program_survives_as_well(path: Path, tmp_path: Path) -> None:
+    x, bias = data(2)
+    np.savez(tmp_path / "samples.npz", x=x, bias=bias)
+    call = ["run", str(path), "--data", str(tmp_path / "samples.npz"), "-o", str(tmp_path / "y.npz"), "--engine"]
+    dead = CliRunner().invoke(app, [*call, "ill"])
+    assert dead.exit_code == 2 and "SIGILL" in dead.output
+    assert not (tmp_path / "y.npz").exists()
+    assert CliRunner().invoke(app, [*call, "fine"]).exit_code == 0
+    assert np.load(tmp_path / "y.npz")["probabilities"].shape == (2, 5)
 
 
 def test_when_none_is_left_every_reason_is_given(path: Path) -> None:

@@ -13,7 +13,6 @@ from intact8.cli import options
 from intact8.cli.console import progress_bar, report_written
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, tracked
-from intact8.cli.models import load_program
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +36,9 @@ def run(
 ) -> None:
     """Run a program on samples and write its outputs.
 
+    An engine that has not run this program on this machine is tried in a child process first, so that one that dies is
+    left out, and told.
+
     \b
     Examples:
       intact8 run resnet.safetensors --data images.npy -o logits.npy
@@ -44,15 +46,20 @@ def run(
     """
     import numpy as np
 
+    from intact8.runtime.load import load
+    from intact8.runtime.preflight import candidates
+
     if output.suffix not in (".npy", ".npz"):
         raise InputError("results are written as .npy or .npz", where=str(output))
-    program = load_program(file, public_key, expect)
+    names = candidates(engine)  # in order: nothing is measured for a single run
+    runner = load(file, names, batch=batch_size, public_key=public_key, expect=expect)
+    program = runner.program
     source = options.samples(data, key, size, mean, std)
     inputs = feeds(program, source, batch_size, samples, bool(key))
     parts: dict[str, list[Array]] = {}
     with progress_bar() as bar:
         for batch in tracked(bar, "run", count(source, samples), inputs):
-            results = program.run(*(batch[name] for name in program.inputs), engine=engine)
+            results = runner(*(batch[name] for name in program.inputs))
             for name, array in flatten(results).items():
                 parts.setdefault(name, []).append(np.asarray(array))
     arrays = {name: np.concatenate(found) for name, found in parts.items()}
