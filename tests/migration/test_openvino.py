@@ -124,8 +124,11 @@ def test_weights_with_scales_along_two_dimensions_are_quantized_anew_only_if_nam
 
 
 def test_what_is_refused_is_named(tmp_path: Path) -> None:
-    with pytest.raises(IntactError, match="there is no such file, or no .bin file beside it"):
+    with pytest.raises(IntactError, match=r"missing\.xml: cannot read the file. Reason: No such file"):
         intact8.migrate(tmp_path / "missing.xml")
+    (tmp_path / "alone.xml").write_text("")
+    with pytest.raises(IntactError, match=r"alone\.bin: cannot read the file. Reason: No such file"):
+        intact8.migrate(tmp_path / "alone.xml")
     path = model(tmp_path / "net.xml")
     text = path.read_text()
     for broken in (text[: len(text) // 2], text.replace('size="216"', 'size="99999999"'), ""):

@@ -194,9 +194,20 @@ def run(
 
 
 def admitted(program: Program, engine: str = "auto") -> Callable[[Mapping[str, Array]], None]:
-    """Return what refuses calls of a program for which memory is too small, for :func:`intact8.engines.binding.bind`;
-    the engine is prepared when it is first called."""
-    return lambda arrays: _prepared(program, engine)[1](arrays)
+    """Return what refuses calls of a program for which memory is too small, for :func:`intact8.engines.binding.bind`.
+
+    The engine is prepared when it is first called. What the engine refuses is told later, by :func:`run_flat`: behind
+    what is wrong with the inputs.
+    """
+
+    def admit(arrays: Mapping[str, Array]) -> None:
+        try:
+            _, admission = _prepared(program, engine)
+        except EngineError:
+            return
+        admission(arrays)
+
+    return admit
 
 
 def run_flat(program: Program, arrays: Mapping[str, Array], engine: str = "auto") -> list[Array]:
