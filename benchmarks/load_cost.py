@@ -144,6 +144,7 @@ def report(path: Path, given: argparse.Namespace) -> tuple[str, bool]:
                 found = measure(path, engine, LIBRARY[engine] if imported else "", shape, given.rounds)
             except Failed as error:
                 lines.append(f"| {engine} | {error} | | | | |")
+                fine = False
                 continue
             ratios = {way: sorted(a / b for a, b in zip(found[way], found["bare"], strict=True)) for way in BOUNDS}
             cells = [engine, milliseconds(found["bare"])]
@@ -154,7 +155,7 @@ def report(path: Path, given: argparse.Namespace) -> tuple[str, bool]:
             fine &= imported or all(statistics.median(v) <= BOUNDS[way] for way, v in ratios.items())
             lines.append(f"| {' | '.join(cells)} |")
             print(lines[-1], file=sys.stderr, flush=True)
-    lines += ["", f"Bounds of the first table: {bounds}: {'held' if fine else 'NOT HELD'}."]
+    lines += ["", f"Bounds of the first table: {bounds}: {'held' if fine else 'NOT HELD, or an engine failed'}."]
     return "\n".join(lines), fine
 
 

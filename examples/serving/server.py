@@ -27,6 +27,7 @@ import contextlib
 import logging
 import signal
 import socket
+import textwrap
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,7 @@ import intact8.runtime
 from intact8.errors import InputError, IntactError
 from intact8.program.samples import random_samples
 from intact8.runtime.load import LoadedProgram
-from intact8.text import printable
+from intact8.text import printable, printable_lines
 
 log = logging.getLogger("serving")
 
@@ -92,7 +93,7 @@ class Inert(logging.Formatter):
 
     def formatException(self, info: Any) -> str:
         """The traceback, every line of it indented."""
-        return "\n".join(f"    {printable(line)}" for line in super().formatException(info).split("\n"))
+        return textwrap.indent(printable_lines(super().formatException(info)), "    ")
 
 
 class Metrics:

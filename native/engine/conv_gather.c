@@ -421,15 +421,15 @@ static void find_taps(const gather_args *a, const gather_buffers *b, isize from,
     uint8_t *copy = b->copied;
     for (isize window = 0; window < count;) {
         find_window(a, b, n, od, oh, ow, copy, tap);
-        tap += t->pointers, copy += t->form == RUNS ? t->copied : 0;
         /* Windows of a row no column of which is outside of the image follow each other. */
         const isize first = ow * stride - pad, inside = ((isize)s->width - 1 - reach - first) / stride;
         isize more = 0;
         if (!s->transposed && first >= 0 && first + reach < (isize)s->width)
-            more = same_run(a, b->blank, step, min_size(min_size(inside, width - 1 - ow), count - window - 1), tap - t->pointers);
-        follow_taps(t, b->blank, step, more, tap);
-        tap += more * t->pointers, copy += t->form == RUNS ? more * t->copied : 0;
-        window += 1 + more, ow += 1 + more;
+            more = same_run(a, b->blank, step, min_size(min_size(inside, width - 1 - ow), count - window - 1), tap);
+        follow_taps(t, b->blank, step, more, tap + t->pointers);
+        const isize found = 1 + more;
+        tap += found * t->pointers, copy += t->form == RUNS ? found * t->copied : 0;
+        window += found, ow += found;
         if (ow < width) continue;
         ow = 0;
         if (++oh < s->out_height) continue;

@@ -342,7 +342,9 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
 
 def _is_whole(data: Any) -> bool:
     """Return whether all samples are one tensor or array. Raises CalibrationError where it is not dense."""
-    return isinstance(_dense(data) if isinstance(data, Tensor) else data, (Tensor, np.ndarray))
+    if isinstance(data, Tensor):
+        _dense(data)
+    return isinstance(data, (Tensor, np.ndarray))
 
 
 def _dense(value: Tensor, where: str = "calibration data") -> Tensor:

@@ -120,7 +120,9 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
 
 
 def _prepared(program: Program, engine: str, threads: int | None = None) -> tuple[Runner, Admission]:
-    runners: _Runners = vars(program).setdefault("_runners", _Runners())
+    runners: _Runners | None = vars(program).get("_runners")
+    if runners is None:  # of several threads that come first, one gives what all take
+        runners = vars(program).setdefault("_runners", _Runners())
     if engine == "auto":
         if runners.auto is not None:
             return _prepared(program, runners.auto, threads)

@@ -195,7 +195,7 @@ def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str,
 def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
     """Return the bytes that one call takes at its worst moment, inputs and outputs included; see :func:`predicted`."""
     model = MODELS.get(engine, MODELS["reference"])
-    program = _sized(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch)
+    program = _sized(program, batch, sizes)
     count = {n: math.prod(known(t.shape)) for n, t in program.tensors.items()}
     own = {name: count[name] * np.dtype(t.dtype).itemsize for name, t in program.tensors.items()}
     ends = {*program.inputs, *program.outputs}
@@ -252,8 +252,15 @@ def _needed_tensors(program: Program, model: MemoryModel) -> dict[str, frozenset
     return needed
 
 
-def _sized(program: Program, batch: int) -> Program:
-    """Return the program with every shape in numbers, also where windows or heads were moved into the batch."""
+def _sized(program: Program, batch: int, sizes: Mapping[str, int] | None) -> Program:
+    """Return the program with every shape in numbers, also where windows or heads were moved into the batch.
+
+    Args:
+        program: checked.
+        batch: samples of a call.
+        sizes: of named dimensions; None: ``LENGTH``, within their limits.
+    """
+    program = sized_near(program, LENGTH) if sizes is None else fixed(program, sizes)
     if any(op.kind in ("reshape", "expand") and None in program.tensors[op.name].shape for op in program.ops):
         try:
             return sized(program, batch)
@@ -413,22 +420,25 @@ class Admission:
 
 def held(x: Array) -> int:
     """Return the bytes of memory that an array lies in already: fewer than its elements take where they share some."""
-    return (
-        0
-        if not x.size
-        else min(x.nbytes, x.itemsize + sum(abs(s) * (n - 1) for s, n in zip(x.strides, x.shape, strict=True)))
-    )
+    if not x.size:
+        return 0
+    reached: int = x.itemsize + sum(abs(s) * (n - 1) for s, n in zip(x.strides, x.shape, strict=True))
+    return min(x.nbytes, reached)
 
 
 def _refuse_beyond(needed: int, arrays: Mapping[str, Array]) -> None:
     """Refuse a call for which memory has no room, where it needs so many bytes, its inputs included."""
-    more = needed - sum(map(held, arrays.values()))
+    sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
+    _refuse_where_not_free(needed - sum(map(held, arrays.values())), "this call", sizes[:200])
+
+
+def _refuse_where_not_free(more: int, what: str, where: str) -> None:
+    """Refuse what takes so many bytes more than there are in use, unless they are free or few."""
     free = available_memory() if more > ALWAYS_ADMITTED else None
     if free is not None and more > free:
-        sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
-        what = f"this call would take about {more >> 20} MiB, and {free >> 20} MiB are free"
+        told = f"{what} would take about {more >> 20} MiB, and {free >> 20} MiB are free"
         remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
-        raise InputError(what, where=sizes[:200], remedy=remedy)
+        raise InputError(told, where=where, remedy=remedy)
 
 
 def refuse_tensors(
@@ -446,15 +456,11 @@ def refuse_tensors(
         InputError: it is predicted to take more memory than is free.
     """
     names = list(engines)
-    made = _sized(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch).tensors
+    made = _sized(program, batch, sizes).tensors
     tensors = [made[op.name] for op in program.ops if not KINDS[op.kind].moves]  # what only moves is a view
     kept = sum(np.dtype(t.dtype).itemsize * math.prod(known(t.shape)) for t in tensors)
     needed = max(running(program, name, batch, sizes) for name in names) + min(len(names), 2) * kept
-    free = available_memory() if needed > ALWAYS_ADMITTED else None
-    if free is not None and needed > free:
-        what = f"every tensor of {batch} samples would take about {needed >> 20} MiB, and {free >> 20} MiB are free"
-        remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
-        raise InputError(what, where=", ".join(names), remedy=remedy)
+    _refuse_where_not_free(needed, f"every tensor of {batch} samples", ", ".join(names))
 
 
 def seconds(program: Program) -> float:
