@@ -55,10 +55,10 @@ AVX512_TARGET static void float_product_512(const float *x, isize stride, isize 
     for (; from < columns; from += 16) float_rows(x, stride, rows, depth, w + from, columns, y + from, apart, 12, 1);
 }
 
-#define AVX2_ROWS 4
+#define AVX2_ROWS 6
 
-/* 16 columns of some rows, whose products and sums are rounded one by one, as in plain C. */
-__attribute__((target("avx2"), always_inline)) static inline void float_tile_256(const float *x, isize stride, isize depth,
+/* 16 columns of some rows. */
+__attribute__((target("avx2,fma"), always_inline)) static inline void float_tile_256(const float *x, isize stride, isize depth,
                                                                                 const float *w, isize columns, float *y,
                                                                                 isize apart, const int rows) {
     __m256 sum[AVX2_ROWS][2];
@@ -67,20 +67,22 @@ __attribute__((target("avx2"), always_inline)) static inline void float_tile_256
         const __m256 part[2] = {_mm256_loadu_ps(w), _mm256_loadu_ps(w + 8)};
         for (int r = 0; r < rows; r++) {
             const __m256 value = _mm256_set1_ps(x[r * stride + k]);
-            for (int v = 0; v < 2; v++) sum[r][v] = _mm256_add_ps(sum[r][v], _mm256_mul_ps(value, part[v]));
+            for (int v = 0; v < 2; v++) sum[r][v] = _mm256_fmadd_ps(value, part[v], sum[r][v]);
         }
     }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 2; v++) _mm256_storeu_ps(y + r * apart + 8 * v, sum[r][v]);
 }
 
-__attribute__((target("avx2"))) static void float_product_256(const float *x, isize stride, isize rows, isize depth,
+__attribute__((target("avx2,fma"))) static void float_product_256(const float *x, isize stride, isize rows, isize depth,
                                                               const float *w, isize columns, float *y, isize apart) {
     for (isize from = 0; from < columns; from += 16) {
         isize r = 0;
         for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
             float_tile_256(x + r * stride, stride, depth, w + from, columns, y + r * apart + from, apart, AVX2_ROWS);
-        for (; r < rows; r++) float_tile_256(x + r * stride, stride, depth, w + from, columns, y + r * apart + from, apart, 1);
+        for (; r + 2 <= rows; r += 2)
+            float_tile_256(x + r * stride, stride, depth, w + from, columns, y + r * apart + from, apart, 2);
+        if (r < rows) float_tile_256(x + r * stride, stride, depth, w + from, columns, y + r * apart + from, apart, 1);
     }
 }
 

@@ -31,16 +31,18 @@ const step_kind *step_kinds(isize *count) {
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <cpuid.h>
 
+static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
 int has_avx_vnni(void) {
     unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
 }
 
 static int supports(enum isa isa) {
     const int avx512 = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512vl");
     return isa == PLAIN || (isa == AVX512_VNNI && avx512) || (isa == AVX_VNNI && (avx512 || has_avx_vnni())) ||
-           (isa == AVX2 && __builtin_cpu_supports("avx2"));
+           (isa == AVX2 && has_avx2());
 }
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>

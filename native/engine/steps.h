@@ -206,6 +206,16 @@
     NUMBER(b0) NUMBER(b1) NUMBER(b2) NUMBER(b3) NUMBER(x_row) NUMBER(w_depth) NUMBER(w_column) NUMBER(y_row)          \
     NUMBER(bits) NUMBER(group)
 
+/* float32 y (N, out_depth, out_height, out_width, O) = a convolution of images x (N, depth, height, width, C), whose windows
+   begin at result times stride - pad, with zeros where they lie outside (+ bias). w: for each group, blocks of 64 columns, the
+   last of as many as are left, filled up to a multiple of 16, of (kernel_d, kernel_h, kernel_w, C / groups, columns); with one
+   channel a group, and several groups, (kernel_d, kernel_h, kernel_w, C). */
+#define FIELDS_float_conv(READ, MAYBE, WRITE, NUMBER)                                                                 \
+    READ(x) READ(w) MAYBE(bias) WRITE(y) NUMBER(batch) NUMBER(channels) NUMBER(out_channels) NUMBER(groups)           \
+    NUMBER(depth) NUMBER(height) NUMBER(width) NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                 \
+    NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
+    NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)
+
 /* Of x (outer, size, inner), whose elements are of a type: 0 float32, 1 int64, 2 bytes. gather: y[o, j, i] = x[o, index[o, j,
    i], i] for j < count. scatter: y = x, and then for j = 0, 1 … y[o, index[o, j, i], i] becomes source[o, j, i] (function 0),
    or their sum (1), product (2), largest (3) or least (4) element. Indices are int64; one outside counts as the nearest
@@ -254,6 +264,7 @@
     STEP(float_softmax) \
     STEP(float_reduce) \
     STEP(float_matmul) \
+    STEP(float_conv) \
     STEP(gather) \
     STEP(scatter) \
     STEP(cumsum) \

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.engines.native.random_convolutions import random_conv
 
 from intact8.arithmetic.unary_functions import UNARY, unary64
 from intact8.engines import get_engine
@@ -284,6 +285,24 @@ def test_layers(name: str, special: bool) -> None:
         np.testing.assert_allclose(got[finite], wanted[finite], rtol=2e-6, atol=2e-6)
     else:
         assert units(got, wanted) <= 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_convolutions(seed: int) -> None:
+    """Every sum is an integer below 2^24, so that no float32 is rounded: all digits are the reference's."""
+    rng = np.random.default_rng(seed)
+    c = random_conv(rng)
+    x = (c.x % 16).astype(np.float32) - 7
+    arrays = {"weight": (c.weight // 16).astype(np.float32)}
+    if rng.random() < 0.5:
+        arrays["bias"] = c.bias.astype(np.float32)
+    attrs = {"stride": c.stride, "padding": c.pad, "dilation": c.dilation, "output_padding": c.output_pad}
+    attrs |= {"groups": c.groups, "transposed": c.transposed}
+    y = output_shape(Op("y", "float.conv", ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
+    made = of_kind("float.conv", attrs, [x], Tensor("y", "float32", y), arrays)
+    assert not numpy_operations(made)
+    got, wanted = run(made, [x])
+    np.testing.assert_array_equal(got, wanted)
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2)])

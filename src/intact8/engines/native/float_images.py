@@ -1,11 +1,12 @@
-"""Convolutions, means of windows and resizing of float images, composed of other steps: windows are copied side by
-side, and pixels are read by their index."""
+"""Convolutions of float images, and what is composed of other steps: means of windows, which are copied side by
+side, and resizing, which reads pixels by their index."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,98 +17,153 @@ from intact8.opset.op import Array
 
 from .builder import MAX_RANK, Value, channels_last
 from .float_chains import chain
-from .lowering import OpContext, Rule
+from .lowering import AXES, OpContext, Rule, image_axes, image_fields
 from .pools import image, nearest, take_pixels
 from .products import PLAIN_WEIGHT
 
+BLOCK = 64
+"""Columns of a block of weights of a convolution."""
 
-def _padded(ctx: OpContext, x: Value, before: Sequence[int], sizes: Sequence[int], spread: Sequence[int]) -> Value:
-    """Return images among zeros.
+LANES = 16
+"""Columns that are computed together, at least."""
 
-    Args:
-        ctx: the operation.
-        x: images with their channels last.
-        before: zeros before them along each axis.
-        sizes: of the result.
-        spread: from one pixel of x to the next.
-    """
+
+def _padded(ctx: OpContext, x: Value, before: Sequence[int], sizes: Sequence[int]) -> Value:
+    """Return images of those sizes, zeros before and behind what there is."""
     if tuple(sizes) == x.shape[2:] and not any(before):
         return x
     y = ctx.builder.value((*x.shape[:2], *sizes), x.dtype, x.order)
     ctx.builder.step("fill", y=y, size=4, count=y.size, bits=0)
-    steps, sx = y.strides(), x.strides()
-    to = [s * n for s, n in zip(steps, (1, 1, *spread), strict=True)]
-    offset = sum(n * s for n, s in zip(before, steps[2:], strict=True))
-    ctx.builder.copy(x, y, x.physical, [sx[d] for d in x.order], [to[d] for d in x.order], 0, offset)
+    from_, to = x.strides(), y.strides()
+    offset = sum(n * s for n, s in zip(before, to[2:], strict=True))
+    ctx.builder.copy(x, y, x.physical, [from_[d] for d in x.order], [to[d] for d in x.order], 0, offset)
     return y
 
 
 def _windows(
-    ctx: OpContext,
-    x: Value,
-    first: Sequence[int],
-    out: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int = 1,
+    ctx: OpContext, x: Value, out: Sequence[int], kernel: Sequence[int], stride: Sequence[int]
 ) -> Value | None:
-    """Return the windows (N, *out, groups, *kernel, C / groups) of images with their channels last; None where the
-    library has no copy of so many dimensions.
-
-    Args:
-        ctx: the operation.
-        x: images.
-        first: position of the first window along each axis.
-        out: number of windows.
-        kernel, stride, dilation: of windows.
-        groups: of channels.
-    """
-    batch, channels, *_ = x.shape
-    each, strides = channels // groups, x.strides()
-    shape = (batch, *out, groups, *kernel, each)
+    """Return the windows (N, *out, *kernel, C) of images with their channels last; None where the library has no copy
+    of so many dimensions."""
+    strides = x.strides()
+    shape = (x.shape[0], *out, *kernel, x.shape[1])
     if sum(n != 1 for n in shape) > MAX_RANK:
         return None
-    moves = [s * n for s, n in zip(strides[2:], stride, strict=True)]
-    inside = [s * n for s, n in zip(strides[2:], dilation, strict=True)]
     y = ctx.builder.value(shape, x.dtype)
-    offset = sum(n * s for n, s in zip(first, strides[2:], strict=True))
-    ctx.builder.copy(x, y, shape, [strides[0], *moves, each, *inside, 1], None, offset)
+    moves = [s * n for s, n in zip(strides[2:], stride, strict=True)]
+    ctx.builder.copy(x, y, shape, [strides[0], *moves, *strides[2:], 1])
     return y
 
 
+def _in_blocks(w: Array) -> Array:
+    """Return weights (groups, depth, columns) as ``float_conv`` of ``native/engine/steps.h`` reads them."""
+    columns = w.shape[-1]
+    filled = np.pad(w, ((0, 0), (0, 0), (0, -columns % LANES)))
+    parts = [filled[:, :, at : at + BLOCK] for at in range(0, columns, BLOCK)]
+    return np.concatenate([p.reshape(len(w), -1) for p in parts], axis=1)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows of a convolution: result j reads pixels j * stride - pad + k * dilation, for k < kernel."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    pad: Sequence[int]
+    dilation: Sequence[int]
+
+    def are_pixels(self) -> bool:
+        return all(sizes == (1, 1, 0) for sizes in zip(self.kernel, self.stride, self.pad, strict=True))
+
+
+def _convolve(ctx: OpContext, x: Value, y: Value, windows: _Windows, weight: Callable[[], Array], role: str) -> None:
+    """Add the step of a convolution: a product of matrices where every result reads its own pixel.
+
+    Args:
+        ctx: the operation.
+        x, y: images with their channels last.
+        windows: what each result reads.
+        weight: makes the weights (O, C / groups, *kernel).
+        role: of the weights among the arrays of the operation.
+    """
+    groups, each, columns = ctx.op.attrs["groups"], x.shape[1], y.shape[1]
+    each, columns, depthwise = each // groups, columns // groups, each == columns == groups > 1
+
+    def ordered() -> Array:
+        w = np.moveaxis(weight().reshape(groups, columns, each, -1), (1, 2), (-1, -2))
+        return w.reshape(groups, -1, columns)
+
+    if windows.are_pixels() and x.shape[2:] == y.shape[2:] and not depthwise:
+        fields = {f"{letter}{i}": 0 for letter in "xwyb" for i in range(4)} | {f"d{i}": 1 for i in range(4)}
+        fields |= {"d3": groups, "x3": each, "w3": each * columns, "y3": columns, "b3": columns}
+        fields |= {"rows": x.size // x.shape[1], "depth": each, "columns": columns, "w_depth": columns, "w_column": 1}
+        fields |= {"x_row": x.shape[1], "y_row": y.shape[1]}
+        more = PLAIN_WEIGHT | {"bias": ctx.stored("bias")} | fields
+        ctx.builder.step("float_matmul", x=x, w=ctx.constant(f"{role}, columns last", ordered), y=y, **more)
+        return
+    geometry = image_fields(x, y) | {"out_channels": y.shape[1], "groups": groups}
+    for name, sizes in vars(windows).items():
+        whole = image_axes(sizes, int(name != "pad"))
+        geometry |= {f"{name}_{axis}": n for axis, n in zip(AXES, whole, strict=True)}
+    stored = (lambda: ordered()[..., 0].T.copy()) if depthwise else (lambda: _in_blocks(ordered()))
+    w = ctx.constant(f"{role}, in blocks", stored)
+    ctx.builder.step("float_conv", x=x, w=w, bias=ctx.stored("bias"), y=y, **geometry)
+
+
 def conv(ctx: OpContext) -> Value | None:
-    """Lower a convolution: a product of windows with the weight, group by group."""
-    t, stored, x = ctx.op.attrs, ctx.op.arrays["weight"], image(ctx)
-    stride, dilation, groups, rank = t["stride"], t["dilation"], t["groups"], len(t["stride"])
-    kernel, out, first = stored.shape[2:], ctx.shape[2:], [0] * rank
+    """Lower a convolution."""
+    t, x = ctx.op.attrs, image(ctx)
     if not x.size or not math.prod(ctx.shape):
         return None
-    spread, before, after = [1] * rank, list(t["padding"]), list(t["padding"])
-    if t["transposed"]:  # see intact8.arithmetic.integer.spread_transposed
-        reach = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, t["padding"], strict=True)]
-        first, before = [max(0, -r) for r in reach], [max(0, r) for r in reach]
-        after = [max(0, r + o) for r, o in zip(reach, t["output_padding"], strict=True)]
-        spread, stride = stride, [1] * rank
-    rows = zip(before, x.shape[2:], spread, after, strict=True)
-    padded = _padded(ctx, x, before, [p + (n - 1) * s + 1 + q for p, n, s, q in rows], spread)
-    windows = _windows(ctx, padded, first, out, kernel, stride, dilation, groups)
-    if windows is None:
-        return None
-    channels = ctx.shape[1]
-    depth, columns = stored.size // channels, channels // groups
+    if t["transposed"]:
+        return _transposed(ctx, x)
+    stored, y = ctx.op.arrays["weight"], ctx.make(channels_last(len(ctx.shape)))
+    windows = _Windows(stored.shape[2:], t["stride"], t["padding"], t["dilation"])
+    _convolve(ctx, x, y, windows, lambda: stored, "weight")
+    return y
 
-    def weight() -> Array:
-        w = flip_transposed(stored, groups) if t["transposed"] else stored
-        return np.moveaxis(w.reshape(groups, columns, *w.shape[1:]), (1, 2), (-1, -2)).reshape(groups, depth, columns)
 
-    y = ctx.make(channels_last(len(ctx.shape)))
-    fields = {f"{letter}{i}": 0 for letter in "xwyb" for i in range(4)} | {f"d{i}": 1 for i in range(4)}
-    fields |= {"d3": groups, "x3": depth, "w3": depth * columns, "y3": columns, "b3": columns}
-    fields |= {"rows": windows.size // (groups * depth), "depth": depth, "columns": columns}
-    fields |= {"x_row": groups * depth, "w_depth": columns, "w_column": 1, "y_row": channels}
-    more = PLAIN_WEIGHT | {"bias": ctx.stored("bias")} | fields
-    ctx.builder.step("float_matmul", x=windows, w=ctx.constant("weight, columns last", weight), y=y, **more)
+def _phase(first: int, stride: int, padding: int, dilation: int, kernel: int) -> tuple[list[int], int, int]:
+    """Return what results of a transposed convolution read that begin at ``first`` and lie ``stride`` apart, along one
+    axis: the taps of the flipped kernel, how far before result j the first pixel lies, and how far pixels are apart.
+
+    Result ``first + stride j`` reads pixel i with tap k where ``first + stride j = stride i - padding + dilation k``.
+    """
+    reach = [first + padding - dilation * (kernel - 1 - flipped) for flipped in range(kernel)]
+    taps = [k for k, distance in enumerate(reach) if distance % stride == 0]
+    pixels = [reach[k] // stride for k in taps]
+    return taps, -pixels[0] if taps else 0, pixels[1] - pixels[0] if len(taps) > 1 else 1
+
+
+def _transposed(ctx: OpContext, x: Value) -> Value:
+    """Lower a transposed convolution: results that lie a stride apart are an ordinary convolution of those taps that
+    meet pixels and not the zeros between them."""
+    t, stored = ctx.op.attrs, ctx.op.arrays["weight"]
+    y, groups = ctx.make(channels_last(len(ctx.shape))), t["groups"]
+    ones, strides = [1] * len(t["stride"]), y.strides()
+    for phase in itertools.product(*(range(min(s, n)) for s, n in zip(t["stride"], y.shape[2:], strict=True))):
+        geometry = zip(phase, t["stride"], t["padding"], t["dilation"], stored.shape[2:], strict=True)
+        axes = [_phase(*axis) for axis in geometry]
+        sizes = [-(-(n - p) // s) for n, p, s in zip(y.shape[2:], phase, t["stride"], strict=True)]
+        taps, pad, dilation = [a[0] for a in axes], [a[1] for a in axes], [a[2] for a in axes]
+        for axis, found in enumerate(taps):
+            if not found:  # no pixel meets these results: a window beyond the image
+                taps[axis], pad[axis] = [0], sizes[axis]
+        whole = sizes == list(y.shape[2:])
+        part = y if whole else ctx.builder.value((*y.shape[:2], *sizes), y.dtype, y.order)
+        windows = _Windows([len(found) for found in taps], ones, pad, dilation)
+
+        def weight(taps: list[list[int]] = taps) -> Array:
+            w = flip_transposed(stored, groups)
+            for axis, kept in enumerate(taps, start=2):
+                w = w.take(kept, axis)
+            return w
+
+        _convolve(ctx, x, part, windows, weight, f"weight of {phase}")
+        if not whole:
+            to = [n * s for n, s in zip(strides, (1, 1, *t["stride"]), strict=True)]
+            from_, offset = part.strides(), sum(n * s for n, s in zip(phase, strides[2:], strict=True))
+            ctx.builder.copy(part, y, part.physical, [from_[d] for d in y.order], [to[d] for d in y.order], 0, offset)
     return y
 
 
@@ -119,8 +175,8 @@ def _means(
     if not x.size or not math.prod(ctx.shape):
         return None
     rows = zip(before, x.shape[2:], out, stride, kernel, strict=True)
-    padded = _padded(ctx, x, before, [max(p + n, (o - 1) * s + k) for p, n, o, s, k in rows], [1] * len(out))
-    windows = _windows(ctx, padded, [0] * len(out), out, kernel, stride, [1] * len(out))
+    padded = _padded(ctx, x, before, [max(p + n, (o - 1) * s + k) for p, n, o, s, k in rows])
+    windows = _windows(ctx, padded, out, kernel, stride)
     if windows is None:
         return None
     count, channels = math.prod(kernel), ctx.shape[1]
