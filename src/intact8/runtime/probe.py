@@ -11,8 +11,13 @@ import faulthandler
 import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from intact8.engines.base import Engine, Runner
+    from intact8.opset.op import Array
+    from intact8.program.program import Program
 
 
 def main() -> None:
@@ -84,7 +89,7 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     golden = program.golden
     if job["golden"] and (golden is None or golden.omitted):
         note("running a sample")
-        _run_once(runner, 1)
+        _run_once(engine, runner, 1)
         compared = "none to compare"
     elif job["golden"] and golden is not None:
         # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
@@ -93,23 +98,51 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     for size in job["sizes"]:  # engines compile, and choose kernels, by shape
         named = "".join(f", {name} {n}" for name, n in size["named"].items())
         note(f"{AT_SIZE}{size['range']} (batch {size['batch'] or 'of the program'}{named})")
-        _run_once(runner, size["batch"] or 1, size["named"], size["integers"])
+        _run_once(engine, runner, size["batch"] or 1, size["named"], size["integers"], size["way"])
     return {"golden": compared}
 
 
-def _run_once(runner: Any, batch: int, named: dict[str, int] | None = None, integers: Sequence[str] = ()) -> None:
+def _run_once(
+    engine: Engine,
+    runner: Runner,
+    batch: int,
+    named: Mapping[str, int] | None = None,
+    integers: Sequence[str] = (),
+    way: str = "",
+) -> None:
     import numpy as np
 
+    from intact8.engines.base import TimedRunner
     from intact8.errors import InputError
     from intact8.program.samples import random_samples
+    from intact8.runtime.sizes import PARTS, TENSORS
 
     given = random_samples(runner.program, batch, sizes=named)
     for name in integers:
         given[name] = np.random.default_rng(0).integers(0, 256, given[name].shape, np.uint8)
     try:
+        if way == PARTS:
+            _run_parts(engine, runner.program, given)
+            return
         runner(given)
+        if way == TENSORS:
+            runner.tensors(given)
+            if isinstance(runner, TimedRunner):
+                runner.times(given)
     except InputError:  # this sample is one the network has no answer to, and it said so
         return
+
+
+def _run_parts(engine: Engine, program: Program, given: Mapping[str, Array]) -> None:
+    """Run every operation as a program of its own, on what the reference gives for its operands."""
+    from intact8.engines.reference import ReferenceEngine
+    from intact8.program.dimensions import sizes_of
+    from intact8.program.parts import alone, stands_alone
+
+    values = {**given, **ReferenceEngine().prepare(program).tensors(given)}
+    sizes = sizes_of(program, given)
+    for op in filter(stands_alone, program.ops):
+        engine.prepare(alone(program, op, sizes))({name: values[name] for name in op.inputs})
 
 
 def _tell(told: TextIO, **message: Any) -> None:
