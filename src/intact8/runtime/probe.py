@@ -11,13 +11,16 @@ import faulthandler
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from intact8.engines.base import Engine, Runner
     from intact8.opset.op import Array
     from intact8.program.program import Program
+
+    Run = Callable[[Mapping[str, Array]], object]
 
 
 def main() -> None:
@@ -74,6 +77,7 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     from intact8.golden import reproduce
     from intact8.program.file import identity, load
     from intact8.runtime.probe_process import AT_SIZE
+    from intact8.runtime.sizes import CALL, PARTS, TENSORS
 
     program = load(job["path"])
     if identity(program) != job["identity"]:
@@ -89,7 +93,7 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     golden = program.golden
     if job["golden"] and (golden is None or golden.omitted):
         note("running a sample")
-        _run_once(engine, runner, 1)
+        _run_once(runner, 1)
         compared = "none to compare"
     elif job["golden"] and golden is not None:
         # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
@@ -98,39 +102,44 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     for size in job["sizes"]:  # engines compile, and choose kernels, by shape
         named = "".join(f", {name} {n}" for name, n in size["named"].items())
         note(f"{AT_SIZE}{size['range']} (batch {size['batch'] or 'of the program'}{named})")
-        _run_once(engine, runner, size["batch"] or 1, size["named"], size["integers"], size["way"])
+        ways: dict[str, Run] = {
+            CALL: runner,
+            TENSORS: partial(_show_all, runner),
+            PARTS: partial(_run_parts, engine, program),
+        }
+        _run_once(runner, size["batch"] or 1, size["named"], size["integers"], ways[size["way"]])
     return {"golden": compared}
 
 
 def _run_once(
-    engine: Engine,
     runner: Runner,
     batch: int,
     named: Mapping[str, int] | None = None,
     integers: Sequence[str] = (),
-    way: str = "",
+    run: Run | None = None,
 ) -> None:
     import numpy as np
 
-    from intact8.engines.base import TimedRunner
     from intact8.errors import InputError
     from intact8.program.samples import random_samples
-    from intact8.runtime.sizes import PARTS, TENSORS
 
     given = random_samples(runner.program, batch, sizes=named)
     for name in integers:
         given[name] = np.random.default_rng(0).integers(0, 256, given[name].shape, np.uint8)
     try:
-        if way == PARTS:
-            _run_parts(engine, runner.program, given)
-            return
-        runner(given)
-        if way == TENSORS:
-            runner.tensors(given)
-            if isinstance(runner, TimedRunner):
-                runner.times(given)
+        (run or runner)(given)
     except InputError:  # this sample is one the network has no answer to, and it said so
         return
+
+
+def _show_all(runner: Runner, given: Mapping[str, Array]) -> None:
+    """Run a call, one that gives every tensor, and one that times operations where the engine can."""
+    from intact8.engines.base import TimedRunner
+
+    runner(given)
+    runner.tensors(given)
+    if isinstance(runner, TimedRunner):
+        runner.times(given)
 
 
 def _run_parts(engine: Engine, program: Program, given: Mapping[str, Array]) -> None:
