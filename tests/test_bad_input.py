@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
+from intact8.calibration.distributed import checksum
 from intact8.calibration.summary import CalibrationWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -336,3 +337,81 @@ def test_a_dict_that_is_one_argument_and_several_inputs() -> None:
     assert intact8.verify(program, (given,), "native").mismatches == 0
     with pytest.raises(intact8.EngineError, match="several inputs as one tuple"):
         intact8.verify(program, given["x"], given["scale"].numpy())
+
+
+def ragged(layout: torch.layout) -> Tensor:
+    return torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=layout)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_by_every_verb(layout: torch.layout) -> None:
+    net, x, nested = nn.Linear(4, 2).eval(), torch.randn(32, 4), ragged(layout)
+    program = intact8.quantize(net, x)
+    sim = intact8.prepare(net, x)
+    verbs: dict[str, Callable[[], object]] = {
+        "module": lambda: intact8.torch.Module(program)(nested),
+        "module, by name": lambda: intact8.torch.Module(program)(input=nested),
+        "run": lambda: program.run(nested),
+        "verify": lambda: intact8.verify(program, [x, nested], "native"),
+        "prepare": lambda: intact8.prepare(net, nested),
+        "quantize": lambda: intact8.quantize(net, [x, nested]),
+        "calibrate": lambda: intact8.calibrate(sim, [x, nested]),
+        "compare": lambda: intact8.compare(net, program, [x, nested]),
+    }
+    for name, verb in verbs.items():
+        with pytest.raises((intact8.InputError, intact8.CalibrationError), match=r"nested.*to_padded_tensor") as caught:
+            verb()
+        assert caught.value.__cause__ is None, name
+
+
+def test_tensors_that_are_negative_by_a_bit_are_what_they_stand_for() -> None:
+    net, x = nn.Linear(4, 2).eval(), torch.randn(32, 4)
+    lazy = torch._neg_view(x)
+    program = intact8.quantize(net, [-x])
+    assert torch.equal(intact8.quantize(net, [lazy]).run(x), program.run(x))
+    assert intact8.compare(net, program, [lazy], engine="native").samples == 32
+    assert checksum([lazy]) == checksum([-x])
+
+
+class Torn(Exception):
+    """Raised by a loader of the user's."""
+
+
+class TornLoader:
+    def __init__(self, error: BaseException, *batches: Any) -> None:
+        self.error, self.batches = error, batches
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.batches
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [Torn("disk"), KeyError("k"), RuntimeError("r"), OSError(5, "io"), IndexError()])
+def test_what_a_loader_raises_in_the_middle_is_its_own(error: Exception) -> None:
+    """What the user's code raises goes through untouched, and what was there before is as it was."""
+    net, x = nn.Linear(4, 2).eval(), torch.randn(16, 4)
+    program, sim = intact8.quantize(net, [x, x]), intact8.prepare(net, x)
+    torn, labelled = TornLoader(error, x, x), TornLoader(error, (x, torch.zeros(16, dtype=torch.int64)))
+    verbs: dict[str, Callable[[], object]] = {
+        "quantize": lambda: intact8.quantize(net, torn),
+        "calibrate": lambda: intact8.calibrate(sim, torn),
+        "verify": lambda: intact8.verify(program, torn, "native"),
+        "evaluate": lambda: intact8.evaluate({"float": net, "int8": program}, labelled, engine="native"),
+        "compare": lambda: intact8.compare(net, program, torn, engine="native"),
+        "sensitivity": lambda: intact8.sensitivity(net, torn),
+    }
+    for name, verb in verbs.items():
+        with pytest.raises(type(error)) as caught:
+            verb()
+        assert caught.value is error and error.__cause__ is None, name
+    with pytest.raises(intact8.StateError):
+        intact8.convert(sim)
+    intact8.calibrate(sim, [x, x])
+    assert torch.equal(intact8.convert(sim).run(x), intact8.convert(calibrated(net, x)).run(x))
+
+
+def calibrated(net: nn.Module, x: Tensor) -> nn.Module:
+    sim = intact8.prepare(net, x)
+    intact8.calibrate(sim, [x, x])
+    return sim

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import known, summands
 from intact8.engines import admitted, run_flat
-from intact8.engines.binding import bind, fixed_arguments, rebuild, to_torch
+from intact8.engines.binding import bind, fixed_arguments, rebuild, refuse_other_layouts, to_torch
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
 from intact8.nesting import spread, without_fixed
@@ -73,6 +73,9 @@ class Module(nn.Module):
                 remedy = f"the inputs are {', '.join(self._names)}"
                 raise InputError("the program has no such input", where=unknown[0], remedy=remedy)
             inputs = tuple(values[name] for name in self._names)
+        for name, x in zip(self._names, inputs, strict=True):
+            if isinstance(x, Tensor) and x.is_nested:  # which torch gives to no operator but its own
+                refuse_other_layouts(name, x)
         outputs = torch.ops.intact8.run(list(inputs), self._number, self.engine, self.layout)
         return rebuild(self._structure, outputs)
 

@@ -61,6 +61,53 @@ def test_the_command_that_runs_a_program_survives_as_well(path: Path, tmp_path: 
     assert np.load(tmp_path / "y.npz")["probabilities"].shape == (2, 5)
 
 
+@pytest.mark.parametrize("engine", ["ill", "single"])
+@pytest.mark.parametrize("command", ["verify", "bench", "report", "evaluate"])
+def test_the_commands_that_look_at_a_program_survive_as_well(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, engine: str
+) -> None:
+    monkeypatch.setattr("intact8.engines.peak_throughput.int8_peak", lambda threads: None)  # which takes seconds
+    if command in ("report", "evaluate"):
+        pytest.importorskip("torch")
+    x, bias = data(2)
+    np.savez(tmp_path / "samples.npz", x=x, bias=bias, y=np.zeros(2, np.int64))
+    samples = ["--data", str(tmp_path / "samples.npz")]
+    keys = ["--key", "x", "--key", "bias"]
+    given = {
+        "verify": ["--engines", engine, *samples, *keys],
+        "bench": ["--engines", engine, "--batch", "2", "--seconds", "0"],
+        "report": ["--engine", engine, "--json", *samples, *keys],
+        "evaluate": ["--engine", engine, "--labels", "y", *samples, *keys],
+    }
+    dead = CliRunner().invoke(app, [command, str(path), *given[command]])
+    assert dead.exit_code == 2, dead.output
+    assert ("SIGILL" if engine == "ill" else "SIGSEGV") in dead.output
+
+
+def test_the_command_that_runs_single_operations_survives_as_well(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    import torch
+
+    import intact8
+
+    (tmp_path / "nets_of_faults_test.py").write_text(
+        "import torch\n\n\ndef net():\n    torch.manual_seed(0)\n    return torch.nn.Linear(4, 2)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from nets_of_faults_test import net
+
+    x = torch.randn(8, 4)
+    intact8.quantize(net(), x).save(tmp_path / "net.safetensors")
+    np.save(tmp_path / "x.npy", x.numpy())
+    call = ["compare", "nets_of_faults_test:net", "net.safetensors", "--data", "x.npy", "--engine"]
+    dead = CliRunner().invoke(app, [*call, "ill"])
+    assert dead.exit_code == 2 and "SIGILL" in dead.output and "operation by operation" in dead.output
+    assert CliRunner().invoke(app, [*call, "fine"]).exit_code == 0
+
+
 def test_when_none_is_left_every_reason_is_given(path: Path) -> None:
     with pytest.raises(EngineError) as caught:
         load(path, engine=("ill", "raise"))

@@ -370,3 +370,8 @@ def test_a_machine_in_json() -> None:
     found = GOOD.to_json()
     assert found["features"] == sorted(GOOD.features) and found["wheels"]["torch"] == ["manylinux_2_28_x86_64"]
     assert json.loads(json.dumps(found)) == found and set(found) == set(Facts("", "").to_json())
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, "0 ms"), (0.204, "204 ms"), (1.2, "1 s"), (120.0, "120 s")])
+def test_how_long_a_child_took_is_never_told_as_nothing(seconds: float, told: str) -> None:
+    assert probe_process._outcome(-9, [STAGE], [], True, seconds).detail == f"not done after {told}"

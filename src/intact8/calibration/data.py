@@ -349,12 +349,15 @@ def _is_whole(data: Any) -> bool:
 
 def _dense(value: Tensor, where: str = "calibration data") -> Tensor:
     """Return the tensor, whose numbers all stand in memory. Raises CalibrationError where they do not."""
-    kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").removeprefix("_")
-    if kind != "strided":
-        raise CalibrationError(f"{kind} tensors are not taken", where=where, remedy="give a dense one: x.to_dense()")
+    if value.is_nested:
+        remedy = "pad it: x.to_padded_tensor(0.0)"
+        raise CalibrationError("nested tensors are not taken", where=where, remedy=remedy)
+    layout = str(value.layout).removeprefix("torch.").removeprefix("_")
+    if layout != "strided":
+        raise CalibrationError(f"{layout} tensors are not taken", where=where, remedy="give a dense one: x.to_dense()")
     if value.device.type == "meta":
         raise CalibrationError("a tensor on meta has no values", where=where, remedy="give one that has")
-    return value
+    return value.resolve_neg()
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -143,7 +143,7 @@ def checksum(value: Any) -> int:
 def _update(crc: int, value: Any) -> int:
     if isinstance(value, Tensor):
         crc = zlib.crc32(f"{value.dtype}{tuple(value.shape)}".encode(), crc)
-        raw = value.detach().cpu().contiguous().reshape(-1)
+        raw = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         return zlib.crc32(raw.view(torch.uint8).numpy().data, crc) if raw.numel() else crc
     if isinstance(value, Mapping):
         return _update(crc, [*itertools.chain.from_iterable(value.items())])

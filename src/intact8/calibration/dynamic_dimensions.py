@@ -80,4 +80,9 @@ def _shapes(batch: Any, layout: InputLayout) -> dict[str, tuple[int, ...]]:
         pairs = [pair for key, value in named for pair in leaves(key, value)]
     else:
         pairs = zip(keys, values, strict=False)
-    return {key: tuple(x.shape) for key, x in pairs if key in keys and isinstance(x, (Tensor, np.ndarray))}
+    return {key: tuple(x.shape) for key, x in pairs if key in keys and _has_shape(x)}
+
+
+def _has_shape(value: Any) -> bool:
+    """Return whether a value is a tensor with one shape; a nested one has none, and calibration refuses it."""
+    return isinstance(value, np.ndarray) or (isinstance(value, Tensor) and not value.is_nested)

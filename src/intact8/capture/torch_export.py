@@ -151,6 +151,9 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not tensors:
         raise InputError("no tensor among the example inputs", remedy="give at least one example tensor")
+    if any(t.is_nested for t in tensors):
+        remedy = "give x.to_padded_tensor(0.0)"
+        raise InputError("an example input is nested", why="programs have dense tensors", remedy=remedy)
     if any(t.layout != torch.strided for t in tensors):
         raise InputError("an example input is sparse", why="programs have dense tensors", remedy="give x.to_dense()")
     devices: dict[torch.device, str] = {}

@@ -10,7 +10,7 @@ import typer
 
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
-from intact8.cli.models import load_model, load_program
+from intact8.cli.models import load_guarded, load_model
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,13 +57,14 @@ def bench(
     from intact8.program.samples import random_samples
     from intact8.timing import interleaved
 
-    program = load_program(file, public_key, expect)
+    batches = batch or [1, 8]
+    program = load_guarded(file, public_key, expect, batches)
     network = None if model is None else load_model(model, state_dict)
     names = options.names(engines) if engines is not None else _all_engines(program)
     peak = int8_peak(threads)
     rows: list[Row] = []
     with progress_bar() as bar:
-        for number in batch or [1, 8]:
+        for number in batches:
             task = bar.add_task(f"batch {number}", total=1.0)
             contenders = _contenders(program, random_samples(program, number, seed), names, threads, network)
             timings = interleaved(

@@ -11,7 +11,7 @@ from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
 from intact8.cli.data import count
 from intact8.cli.inputs import model_inputs
-from intact8.cli.models import load_model, load_program
+from intact8.cli.models import load_guarded, load_model
 
 
 def compare(
@@ -42,7 +42,7 @@ def compare(
     import intact8
 
     source = options.samples(data, key, size, mean, std)
-    network, program = load_model(model, state_dict), load_program(file, public_key, expect)
+    network, program = load_model(model, state_dict), load_guarded(file, public_key, expect)
     inputs = model_inputs(network, source, bool(key), batch_size, samples)
     with progress_bar() as bar:
         task = bar.add_task("compare", total=count(source, samples))

@@ -12,7 +12,7 @@ from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, labelled, with_labels
-from intact8.cli.models import load_model, load_program
+from intact8.cli.models import load_guarded, load_model
 
 
 def evaluate(
@@ -50,7 +50,7 @@ def evaluate(
 
     import intact8
 
-    program = load_program(file, public_key, expect)
+    program = load_guarded(file, public_key, expect, [batch_size])
     source, classes = labelled(data, labels, key, size, mean, std)
     networks = {} if model is None else {"float32": load_model(model, state_dict)}
     total = count(source, samples)

@@ -25,6 +25,26 @@ def load_program(file: Path | str, public_key: Path | None, expect: str | None) 
     return Program.load(file, public_key=public_key, expect=expect)
 
 
+def load_guarded(
+    file: Path | str, public_key: Path | None, expect: str | None, batch: Sequence[int] = (), every_tensor: bool = False
+) -> Program:
+    """Load a program file for running it: a child process tries every engine and size before this process runs it.
+
+    Args:
+        file: a program file.
+        public_key, expect: as ``--public-key`` and ``--expect`` demand.
+        batch: samples per call that are known already.
+        every_tensor: whether every tensor will be asked for, not the outputs alone.
+
+    Raises:
+        ProgramError: see :func:`intact8.runtime.load`.
+    """
+    from intact8.runtime.guarded import open_guarded
+    from intact8.runtime.sizes import CALL, TENSORS
+
+    return open_guarded(file, public_key, expect, batch, TENSORS if every_tensor else CALL)
+
+
 def load_model(spec: str, state_dict: Path | None = None) -> nn.Module:
     """Return the network that :func:`find_model` finds, in evaluation mode."""
     return find_model(spec, state_dict).eval()

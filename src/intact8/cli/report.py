@@ -10,7 +10,7 @@ import typer
 from intact8.cli import options
 from intact8.cli.console import print_result, stderr
 from intact8.cli.inputs import feeds, without_labels
-from intact8.cli.models import load_model, load_program
+from intact8.cli.models import load_guarded, load_model
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def report(
     """
     from intact8.diagnose.report import report as gather
 
-    program = load_program(file, public_key, expect)
+    how: dict[str, Any] = {"batch": [1, batch_size], "every_tensor": True}
+    program = load_guarded(file, public_key, expect, **how)
     read, classes = None, None
     if data is not None:
         source = options.samples(data, [*key, *filter(None, [labels])] if key else None, size, mean, std)
@@ -80,7 +81,7 @@ def report(
     found = _doctor(program, network, read, classes) if doctor else None
     timing: dict[str, Any] = {"engine": engine, "seconds": seconds, "batch_size": batch_size}
     timing |= {"labels": classes, "doctor": found}
-    timing["other"] = None if other is None else load_program(other, public_key, expect)
+    timing["other"] = None if other is None else load_guarded(other, public_key, expect, **how)
     title = file.name if model is None else f"{model.rpartition(':')[2]} · {file.name}"
     made = gather(program, read, model=network, sensitivity=scores, title=title, **timing)
     print_result(made, made.to_json, as_json)

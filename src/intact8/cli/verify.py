@@ -11,7 +11,7 @@ from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar
 from intact8.cli.data import Arrays, Data, count
 from intact8.cli.inputs import feeds, tracked
-from intact8.cli.models import load_program
+from intact8.cli.models import load_guarded
 
 DIFFERENT = 1
 
@@ -45,7 +45,7 @@ def verify(
     from intact8.program.samples import random_samples
     from intact8.verification import verify as compare
 
-    program = load_program(file, public_key, expect)
+    program = load_guarded(file, public_key, expect, [1, batch_size], every_tensor=True)
     if data is None:
         source: Data = Arrays(random_samples(program, samples or 32, seed))
     else:

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Graph, Node
-from intact8.engines import available_engines, get_engine
+from intact8.engines import available_engines, get_engine, guard_of
 from intact8.engines.base import Runner
 from intact8.errors import InputError
-from intact8.opset import KINDS
 from intact8.opset.op import Op
 from intact8.program.certify import uncertified
-from intact8.program.dimensions import fixed, sizes_of
+from intact8.program.dimensions import sizes_of
+from intact8.program.parts import NEEDS_BATCH, alone
 from intact8.program.program import Program
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.exact_sums import convolve
@@ -31,10 +31,6 @@ Executor = Callable[[Node, Sequence[Tensor]], Tensor]
 """Computes the output of a node from its inputs: uint8 where a tensor is quantized, real numbers elsewhere."""
 
 AUTO, SIMULATION = "auto", "simulation"
-
-NEEDS_BATCH = frozenset(kind.name for kind in KINDS.values() if kind.moves and "shape" in kind.attrs)
-"""Operations that move values and need the batch of the whole network. By themselves they cannot tell it from a
-multiple of it (heads times samples), or have no operand with a batch."""
 
 
 class FloatExecutor:
@@ -109,16 +105,25 @@ class EngineExecutor:
     """
 
     def __init__(self, program: Program, graph: Graph, engine: str) -> None:
-        self.program, self._engine = program, get_engine(engine)
+        self.program, self._name, self._guard = program, engine, guard_of(program)
+        self._engine = get_engine(engine) if self._guard is None else None
         self.ops = ops_of(program, graph)
         self._alias = aliases(graph)
         self._sizes: dict[str, int] = {}
         self._runners: dict[tuple[str, tuple[int, ...]], Runner] = {}
 
     def begin(self, inputs: Sequence[Tensor]) -> None:
-        """Take the sizes of named dimensions from the inputs of the network in a call."""
-        sizes = sizes_of(self.program, dict(zip(self.program.inputs, inputs, strict=True)))
+        """Take the sizes of named dimensions from the inputs of the network in a call.
+
+        Raises:
+            EngineError: the engine did not survive these sizes where the program's guard tried them.
+        """
+        named = dict(zip(self.program.inputs, inputs, strict=True))
+        sizes = sizes_of(self.program, named)
         self._sizes = {name: sizes[name] for name in self.program.dimensions}
+        if self._guard is not None:
+            self._guard.parts(self._name, {name: x.numpy(force=True) for name, x in named.items()})
+        self._engine = self._engine or get_engine(self._name)
 
     def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
         if node.op == "dropout":
@@ -135,12 +140,8 @@ class EngineExecutor:
             return torch.from_numpy(np.array(op.arrays["value"]))
         key = op.name, tuple(self._sizes.values())
         if key not in self._runners:
-            inputs = tuple(dict.fromkeys(op.inputs))
-            tensors = {name: self.program.tensors[name] for name in (*inputs, op.name)}
-            part = Program(
-                tensors, (op,), inputs, (op.name,), needs=self.program.needs, dimensions=self.program.dimensions
-            )
-            self._runners[key] = self._engine.prepare(fixed(part, self._sizes))
+            assert self._engine is not None  # since the call began
+            self._runners[key] = self._engine.prepare(alone(self.program, op, self._sizes))
         (output,) = self._runners[key]({name: values[name].numpy() for name in op.inputs})
         return torch.from_numpy(np.require(output, requirements="W"))
 
@@ -183,7 +184,7 @@ def choose_engine(engine: str, program: Program, device: torch.device, fallback:
     """Return the engine ``auto`` stands for: onednn where it runs and is proved exact, else ``fallback``."""
     if engine != AUTO:
         return engine
-    usable = device.type == "cpu" and "onednn" in available_engines()
+    usable = device.type == "cpu" and "onednn" in available_engines(program)
     return "onednn" if usable and not uncertified(program) else fallback
 
 

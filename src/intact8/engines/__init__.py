@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -83,8 +83,49 @@ def available_engines(program: Program | None = None) -> list[str]:
     Args:
         program: leaves out those that cannot be proved for it (see ``intact8.program.certify.claim_error``).
     """
-    names = [name for name, reason in engine_status().items() if reason is None]
+    names = present_engines(program)
     return [name for name in names if program is None or claim_error(program, name) is None]
+
+
+def present_engines(program: Program | None = None) -> list[str]:
+    """Return the names of the engines that can run here, in the order of ENGINES, whatever certificates say.
+
+    Args:
+        program: whose guard is asked, if it has one.
+    """
+    guard = None if program is None else guard_of(program)
+    if guard is not None:
+        return guard.present()
+    return [name for name, reason in engine_status().items() if reason is None]
+
+
+class Guard(Protocol):
+    """Tries engines on one program in a process of its own, before this process runs them."""
+
+    def present(self) -> list[str]:
+        """Return the names of the engines that can run here, in the order of ENGINES; no library is imported for it."""
+        ...
+
+    def start(self, engine: str, threads: int | None) -> Runner:
+        """Return a runner that has been tried. Raises EngineError where the engine did not survive, or cannot run."""
+        ...
+
+    def parts(self, engine: str, arrays: Mapping[str, Array]) -> None:
+        """Return once every operation was tried as a program of its own, with these inputs of the whole program's
+        sizes. Raises EngineError."""
+        ...
+
+
+def guard(program: Program, by: Guard) -> Program:
+    """Return the program; its runners come from ``by`` from now on. Copies have no guard."""
+    vars(program)["_guard"] = by
+    return program
+
+
+def guard_of(program: Program) -> Guard | None:
+    """Return what :func:`guard` gave the program; None without one."""
+    found: Guard | None = vars(program).get("_guard")
+    return found
 
 
 class _Runners:
@@ -128,14 +169,15 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
             return _prepared(program, runners.auto, threads)
         refused: dict[str, EngineError] = {}
         start = partial(_prepared, program, threads=threads)
-        for name, found in startable(in_order(program, available_engines()[::-1]), start, refused):
+        for name, found in startable(in_order(program, present_engines(program)[::-1]), start, refused):
             runners.auto = name
             return found
         raise no_engine_error(refused)
     with runners.lock:
         key = (engine, threads)
         if key not in runners.by_key:
-            runner = prepare(program, engine, threads)
+            guard = guard_of(program)
+            runner = prepare(program, engine, threads) if guard is None else guard.start(engine, threads)
             runners.by_key[key] = runner, admission(runner, engine)
         return runners.by_key[key]
 
@@ -222,6 +264,7 @@ def run_flat(program: Program, arrays: Mapping[str, Array], engine: str = "auto"
 __all__ = [
     "ENGINES",
     "Engine",
+    "Guard",
     "Runner",
     "admission",
     "admitted",
@@ -229,7 +272,10 @@ __all__ = [
     "engine_status",
     "get_engine",
     "get_runner",
+    "guard",
+    "guard_of",
     "prepare",
+    "present_engines",
     "run",
     "run_flat",
 ]

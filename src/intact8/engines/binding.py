@@ -182,6 +182,19 @@ def _refuse_nan(name: str, array: Array) -> None:
         raise holds_nan(name)
 
 
+def refuse_other_layouts(name: str, value: Any) -> None:
+    """Refuse a torch tensor whose numbers do not stand in memory one by one.
+
+    Raises:
+        InputError: it is nested or sparse, or in a layout of a library.
+    """
+    if value.is_nested:
+        raise InputError("nested tensors are not taken", where=name, remedy="pad it: x.to_padded_tensor(0.0)")
+    layout = str(value.layout).removeprefix("torch.").removeprefix("_")
+    if layout != "strided":
+        raise InputError(f"{layout} tensors are not taken", where=name, remedy="give a dense one: x.to_dense()")
+
+
 def _numpy(name: str, value: Any) -> Array:
     if is_torch(value):
         if value.device.type == "meta":
@@ -191,9 +204,7 @@ def _numpy(name: str, value: Any) -> Array:
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool"):
             raise InputError(f"tensors of dtype {dtype} are not taken", where=name, remedy="convert it: x.float()")
-        if str(value.layout) != "torch.strided" or value.is_nested:
-            kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").removeprefix("_")
-            raise InputError(f"{kind} tensors are not taken", where=name, remedy="give a dense one: x.to_dense()")
+        refuse_other_layouts(name, value)
         try:
             return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
         except (RuntimeError, TypeError) as error:  # tensors without memory: of functorch, fake tensors

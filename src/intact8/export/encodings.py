@@ -117,6 +117,10 @@ def calibration_cache(activations: dict[str, Tensor]) -> str:
 
 def _float_model(program: Program) -> tuple[Any, dict[str, Tensor], dict[str, list[float]]]:
     """Return the QDQ model without its quantizations, the grids of its tensors and the scales of its weights."""
+    integers = next((name for name in program.inputs if program.tensors[name].quantized), None)
+    if integers is not None:
+        what, remedy = "encodings are of a network of floats, and this input holds integers", "export to onnx-qdq"
+        raise EngineError(what, where=integers, remedy=remedy)
     model = build_qdq(program)
     graph, stored = model.graph, {x.name: x for x in model.graph.initializer}
     before = {n.output[0]: n.input[0] for n in graph.node if n.op_type in QDQ and n.input[0] not in stored}
@@ -124,6 +128,8 @@ def _float_model(program: Program) -> tuple[Any, dict[str, Tensor], dict[str, li
     new: dict[str, str] = {}
     for node in graph.node:
         if node.op_type == "QuantizeLinear":
+            if node.output[0] not in program.tensors:  # an operation that quantizes by itself
+                raise _no_form(node.name)
             value, tensor = _root(node.input[0], before), program.tensors[node.output[0]]
             if numpy_helper.to_array(stored[node.input[1]]) != np.float32(tensor.scale or 1.0):
                 raise _no_form(node.name)
@@ -132,7 +138,7 @@ def _float_model(program: Program) -> tuple[Any, dict[str, Tensor], dict[str, li
     floats, weights = [], dict[str, list[float]]()
     for node in graph.node:
         if node.op_type not in QDQ:
-            if any(program.tensors[n].quantized for n in node.input if n in program.tensors):
+            if any(program.tensors[n].quantized for n in (*node.input, *node.output) if n in program.tensors):
                 raise _no_form(node.name)
             floats.append(node)
         elif node.input[0] in stored:
@@ -142,7 +148,8 @@ def _float_model(program: Program) -> tuple[Any, dict[str, Tensor], dict[str, li
             names[:] = [new.get(_root(n, before), _root(n, before)) for n in names]
     made = {name for node in floats for name in node.output} | {x.name for x in graph.input}
     for output in graph.output:
-        output.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(np.float32))
+        if program.tensors[output.name].quantized:
+            output.type.tensor_type.elem_type = TensorProto.FLOAT
         if output.name not in made:
             source = _root(output.name, before)
             floats.append(helper.make_node("Identity", [new.get(source, source)], [output.name], name=output.name))

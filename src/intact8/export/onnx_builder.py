@@ -107,7 +107,7 @@ class Builder:
                 continue
             inside = self._fresh(name, "inside")
             _rename(self.nodes, name, inside)
-            self.nodes.append(helper.make_node("Identity", [inside], [name], name=f"{name}/apart"))
+            self.nodes.append(helper.make_node("Identity", [inside], [name], name=self._fresh(name, "apart")))
 
     def finish(self, op: Op, value: str) -> None:
         """Give ``value``, made since :meth:`begin`, the op's name; a value from outside is passed through Identity."""
@@ -116,6 +116,7 @@ class Builder:
             self.nodes.append(helper.make_node("Identity", [value], [op.name], name=op.name))
             return
         _rename(made, value, op.name)
+        self._made = {key: op.name if known == value else known for key, known in self._made.items()}
         for node in made:
             if op.name in node.output:
                 node.name = op.name

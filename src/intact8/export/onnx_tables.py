@@ -66,20 +66,20 @@ def _nodes(b: Builder, op: Op, x: str, form: str) -> str:
 
 
 def candidates(program: Program, opset: int, ir_version: int) -> Any | None:
-    """Return a model with one uint8 input, ``entries``, and an output ``form:op`` for every table and form but
-    ``same``.
+    """Return a model with one uint8 input, ``entries``, and an output ``form:index of the op`` for every table and form
+    but ``same``.
 
     None for a program without tables.
     """
     b = Builder({**program.tensors}, contrib=True, places={})
     outputs = []
-    for op in program.ops:
+    for i, op in enumerate(program.ops):
         if op.kind == "table":
             b.begin(op)
             for form in FORMS:
                 if form != "same":
                     value = _nodes(b, op, "entries", form)
-                    outputs.append(f"{form}:{op.name}")
+                    outputs.append(f"{form}:{i}")
                     b.nodes.append(helper.make_node("Identity", [value], [outputs[-1]]))
     if not outputs:
         return None
@@ -96,11 +96,11 @@ def choose(program: Program, results: dict[str, Array]) -> dict[str, Choice]:
     Without outputs those that clamp are found.
     """
     chosen: dict[str, Choice] = {}
-    for op in program.ops:
+    for i, op in enumerate(program.ops):
         if op.kind == "table":
             table = op.arrays["table"]
             for form in FORMS:
-                got = ENTRIES if form == "same" else results.get(f"{form}:{op.name}")
+                got = ENTRIES if form == "same" else results.get(f"{form}:{i}")
                 if got is None:
                     break
                 exact = np.array_equal(got, table[ENTRIES])

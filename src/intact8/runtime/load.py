@@ -38,7 +38,7 @@ from intact8.text import printable
 from .facts import Facts
 from .info import Info, Skipped
 from .preflight import OK, REFUSED, Row, candidates, claim_row, preflight, refusal
-from .sizes import Probed, Range, shown, wanted
+from .sizes import CALL, Probed, Range, shown, wanted
 
 MODES = ("always", "first", "never")
 
@@ -125,6 +125,7 @@ class Attempt:
     """Tries engines on one program; see :func:`load`.
 
     Attributes:
+        way: how the batches are probed, see :class:`intact8.runtime.sizes.Size`.
         started: when loading began, on the monotonic clock.
         refused: errors of the engines that cannot run the program.
     """
@@ -138,7 +139,17 @@ class Attempt:
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     integers: bool = False
     started: float = field(default_factory=time.monotonic)
+    way: str = CALL
     refused: dict[str, EngineError] = field(default_factory=dict)
+
+    def runner(self, engine: str) -> tuple[Runner, Probed | None]:
+        """Return a runner of the engine, and what has to be asked about the size of every call, if anything.
+
+        Raises:
+            EngineError: the engine cannot run here.
+        """
+        loaded = self.first([engine])
+        return loaded._runner, loaded._probed
 
     def first(self, names: Sequence[str]) -> LoadedProgram:
         """Start the first of these engines that can run the program.
@@ -219,17 +230,11 @@ class Attempt:
         """
         opened, program, facts = self.opened, self.opened.program, self.facts
         exact = self.probe == "always"
-        ranges = wanted(program, engine, self.batches, self.sizes, self.integers, exact=exact)
-        with opened.timed("preflight"):
-            rows = preflight(program, engine, facts)
-        error = claim_error(program, engine) or refusal(rows, engine)
-        if error is not None:
-            raise error
+        ranges = wanted(program, engine, self.batches, self.sizes, self.integers, exact, self.way)
+        rows = self._admitted(engine)
         with opened.timed("probe"):
-            about, path = status(opened.path), opened.path.absolute()
-            half = self._left(engine) / 2
-            subject = Subject(path, program, identity(program), engine, self.threads, self.probe, half, facts)
-            outcome, told = probed(subject, ranges)
+            subject, about = self._subject(engine)
+            outcome, told = probed(replace(subject, time_limit=self._left(engine) / 2), ranges)
         if outcome is not None and outcome.verdict != PASSED:
             others = [n for n in (*every, "reference") if n not in (*self.refused, engine)]
             others = [n for n in others if claim_error(program, n) is None]
@@ -262,9 +267,33 @@ class Attempt:
         if outcome is None or engine == "reference":  # numpy has no kernels of its own for a shape
             return LoadedProgram(program, runner, info)
         part = getattr(runner, "largest_part", None)
-        later = replace(subject, time_limit=self.time_limit)
-        asking = Probed(program, engine, part, known, exact, partial(_probe_range, later, about))
+        asking = Probed(program, engine, part, known, exact, partial(_probe_range, subject, about))
         return LoadedProgram(program, runner, info, probed=asking)
+
+    def asking(self, engine: str) -> Probed:
+        """Return what has a child process run sizes of the engine, which is not started here.
+
+        Raises:
+            EngineError: the engine cannot run here.
+        """
+        self._admitted(engine)
+        return Probed(self.opened.program, engine, None, (), False, partial(_probe_range, *self._subject(engine)))
+
+    def _admitted(self, engine: str) -> list[Row]:
+        """Return what the preflight finds. Raises EngineError: the engine cannot run here, or is not proved."""
+        with self.opened.timed("preflight"):
+            rows = preflight(self.opened.program, engine, self.facts)
+        error = claim_error(self.opened.program, engine) or refusal(rows, engine)
+        if error is not None:
+            raise error
+        return rows
+
+    def _subject(self, engine: str) -> tuple[Subject, os.stat_result | None]:
+        """Return what a child process is given, and the status of the file."""
+        opened, limit = self.opened, self.time_limit
+        about, path = status(opened.path), opened.path.absolute()
+        known = identity(opened.program)
+        return Subject(path, opened.program, known, engine, self.threads, self.probe, limit, self.facts), about
 
 
 def _remarks(program: Program, rows: Sequence[Row], told: str) -> list[str]:

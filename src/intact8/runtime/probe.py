@@ -11,8 +11,16 @@ import faulthandler
 import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from intact8.engines.base import Engine, Runner
+    from intact8.opset.op import Array
+    from intact8.program.program import Program
+
+    Run = Callable[[Mapping[str, Array]], object]
 
 
 def main() -> None:
@@ -69,6 +77,7 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     from intact8.golden import reproduce
     from intact8.program.file import identity, load
     from intact8.runtime.probe_process import AT_SIZE
+    from intact8.runtime.sizes import CALL, PARTS, TENSORS
 
     program = load(job["path"])
     if identity(program) != job["identity"]:
@@ -93,11 +102,22 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     for size in job["sizes"]:  # engines compile, and choose kernels, by shape
         named = "".join(f", {name} {n}" for name, n in size["named"].items())
         note(f"{AT_SIZE}{size['range']} (batch {size['batch'] or 'of the program'}{named})")
-        _run_once(runner, size["batch"] or 1, size["named"], size["integers"])
+        ways: dict[str, Run] = {
+            CALL: runner,
+            TENSORS: partial(_show_all, runner),
+            PARTS: partial(_run_parts, engine, program),
+        }
+        _run_once(runner, size["batch"] or 1, size["named"], size["integers"], ways[size["way"]])
     return {"golden": compared}
 
 
-def _run_once(runner: Any, batch: int, named: dict[str, int] | None = None, integers: Sequence[str] = ()) -> None:
+def _run_once(
+    runner: Runner,
+    batch: int,
+    named: Mapping[str, int] | None = None,
+    integers: Sequence[str] = (),
+    run: Run | None = None,
+) -> None:
     import numpy as np
 
     from intact8.errors import InputError
@@ -107,9 +127,31 @@ def _run_once(runner: Any, batch: int, named: dict[str, int] | None = None, inte
     for name in integers:
         given[name] = np.random.default_rng(0).integers(0, 256, given[name].shape, np.uint8)
     try:
-        runner(given)
+        (run or runner)(given)
     except InputError:  # this sample is one the network has no answer to, and it said so
         return
+
+
+def _show_all(runner: Runner, given: Mapping[str, Array]) -> None:
+    """Run a call, one that gives every tensor, and one that times operations where the engine can."""
+    from intact8.engines.base import TimedRunner
+
+    runner(given)
+    runner.tensors(given)
+    if isinstance(runner, TimedRunner):
+        runner.times(given)
+
+
+def _run_parts(engine: Engine, program: Program, given: Mapping[str, Array]) -> None:
+    """Run every operation as a program of its own, on what the reference gives for its operands."""
+    from intact8.engines.reference import ReferenceEngine
+    from intact8.program.dimensions import sizes_of
+    from intact8.program.parts import alone, stands_alone
+
+    values = {**given, **ReferenceEngine().prepare(program).tensors(given)}
+    sizes = sizes_of(program, given)
+    for op in filter(stands_alone, program.ops):
+        engine.prepare(alone(program, op, sizes))({name: values[name] for name in op.inputs})
 
 
 def _tell(told: TextIO, **message: Any) -> None:

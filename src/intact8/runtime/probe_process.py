@@ -227,7 +227,8 @@ def _outcome(code: int, told: list[str], said: list[str], late: bool, seconds: f
         elif "refused" in message:
             return Outcome(REFUSED, stage, message["refused"]["what"], seconds=seconds, error=message["refused"])
     if late:
-        return Outcome(LATE, stage, f"not done after {seconds:.0f} s", seconds=seconds)
+        after = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
+        return Outcome(LATE, stage, f"not done after {after}", seconds=seconds)
     name = _signal_name(code)
     if name:
         return Outcome(DIED, stage, _crash(said), name, seconds)

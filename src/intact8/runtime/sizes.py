@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from intact8.engines.binding import batch_size
@@ -25,6 +25,10 @@ from intact8.program.program import Program
 
 BATCH = "batch"
 
+CALL, TENSORS, PARTS = "", "every tensor", "operation by operation"
+"""Ways of running a program: a call; one that also gives every tensor, and the time of every operation; every operation
+as a program of its own."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -34,15 +38,17 @@ class Size:
         batch: number of samples; None where the program has no batch.
         named: names and sizes of the named dimensions.
         integers: inputs given as uint8 where the program takes float32.
+        way: how it is run: CALL, TENSORS or PARTS.
     """
 
     batch: int | None
     named: tuple[tuple[str, int], ...] = ()
     integers: tuple[str, ...] = ()
+    way: str = CALL
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {"batch": self.batch, "named": dict(self.named), "integers": list(self.integers)}
+        return {"batch": self.batch, "named": dict(self.named), "integers": list(self.integers), "way": self.way}
 
 
 @dataclass(frozen=True)
@@ -53,16 +59,18 @@ class Range:
         spans: least and largest of the batch, if there is one, and of every named dimension, which comes with its name.
         integers: inputs given as uint8, see :class:`Size`.
         runs: sizes that a child runs for the range; they do not tell ranges apart.
+        way: how they are run, see :class:`Size`.
     """
 
     spans: tuple[tuple[str, int, int], ...]
     integers: tuple[str, ...]
     runs: tuple[Size, ...]
+    way: str = CALL
 
     def __str__(self) -> str:
         words = [f"{name} {a}" if a == b else f"{name} {a} to {b}" for name, a, b in self.spans]
         words += [f"{name} as integers" for name in self.integers]
-        return ", ".join(words) or "its only size"
+        return ", ".join([*(words or ["its only size"]), *([self.way] if self.way else [])])
 
     def covers(self, size: Size, part: int | None) -> bool:
         """Return whether a call counts as probed.
@@ -73,6 +81,8 @@ class Range:
         """
         given = _numbers(size)
         if self.integers != size.integers or len(given) != len(self.spans):
+            return False
+        if self.way != size.way and (self.way, size.way) != (TENSORS, CALL):
             return False
         inside = [a <= n <= b for n, (_, a, b) in zip(given, self.spans, strict=True)]
         if size.batch is not None and part is not None:  # one part of each size has run
@@ -110,9 +120,9 @@ def range_of(program: Program, engine: str, size: Size, part: int | None = None,
     free = available_memory()
     if exact or (free is not None and _needed(program, engine, largest, part) > free // 2):
         spans = [(name, n, n) for (name, _, _), n in zip(spans, _numbers(size), strict=True)]
-        return Range(tuple(spans), size.integers, (size,))
+        return Range(tuple(spans), size.integers, (size,), size.way)
     less = _at(size, [max(a, b - 1) for _, a, b in spans])
-    return Range(tuple(spans), size.integers, tuple(dict.fromkeys((size, less, largest))))
+    return Range(tuple(spans), size.integers, tuple(dict.fromkeys((size, less, largest))), size.way)
 
 
 def _numbers(size: Size) -> list[int]:
@@ -122,7 +132,7 @@ def _numbers(size: Size) -> list[int]:
 def _at(size: Size, numbers: Sequence[int]) -> Size:
     rest = list(numbers)
     batch = None if size.batch is None else rest.pop(0)
-    return Size(batch, tuple((name, n) for (name, _), n in zip(size.named, rest, strict=True)), size.integers)
+    return replace(size, batch=batch, named=tuple((name, n) for (name, _), n in zip(size.named, rest, strict=True)))
 
 
 def _needed(program: Program, engine: str, size: Size, part: int | None) -> int:
@@ -130,11 +140,11 @@ def _needed(program: Program, engine: str, size: Size, part: int | None) -> int:
     return predicted(program, engine, batch if part is None else min(batch, part), dict(size.named))
 
 
-def size_of(program: Program, arrays: Mapping[str, Array]) -> Size:
-    """Return the size of a call with these inputs."""
+def size_of(program: Program, arrays: Mapping[str, Array], way: str = CALL) -> Size:
+    """Return the size of a call with these inputs, run in this way."""
     given = sizes_of(program, arrays)
     integers = tuple(n for n in program.inputs if arrays[n].dtype.name != program.tensors[n].dtype)
-    return Size(batch_size(program, arrays), tuple((name, given[name]) for name in sorted(given)), integers)
+    return Size(batch_size(program, arrays), tuple((name, given[name]) for name in sorted(given)), integers, way)
 
 
 def shown(program: Program) -> tuple[Range, ...]:
@@ -152,6 +162,7 @@ def wanted(
     sizes: Mapping[str, Sequence[int]],
     integers: bool = False,
     exact: bool = False,
+    way: str = CALL,
 ) -> tuple[Range, ...]:
     """Return the ranges to probe at load: each batch with each combination of sizes, and with those of random samples.
 
@@ -162,6 +173,7 @@ def wanted(
         sizes: sizes of named dimensions.
         integers: whether inputs that also take uint8 integers are probed with these, too.
         exact: see :func:`range_of`.
+        way: how they are run, see :class:`Size`.
 
     Raises:
         InputError: a dimension is not known, or the size is outside its limits.
@@ -184,7 +196,7 @@ def wanted(
     found: dict[Range, None] = {}
     for batch in dict.fromkeys(batches) if _batched(program) else (None,):
         for kind, *chosen in itertools.product(kinds, *numbers):
-            size = Size(batch, tuple(zip(names, chosen, strict=True)), kind)
+            size = Size(batch, tuple(zip(names, chosen, strict=True)), kind, way)
             if not any(r.covers(size, None) for r in (*shown(program), *found)):
                 found[range_of(program, engine, size, exact=exact)] = None
     return tuple(found)
@@ -225,21 +237,22 @@ class Probed:
         """Free the lock, which nobody may be left to give back."""
         self._lock = threading.Lock()
 
-    def __call__(self, arrays: Mapping[str, Array]) -> None:
-        """Return once a child has run calls of these inputs' sizes.
+    def __call__(self, arrays: Mapping[str, Array], way: str = CALL) -> None:
+        """Return once a child has run calls of these inputs' sizes in this way.
 
         Raises:
             EngineError: it did not survive, or could not be started.
         """
-        size = size_of(self._program, arrays)
+        size = size_of(self._program, arrays, way)
         if size.batch == 0:  # which no engine is given
             return
+        part = self._part if way == CALL else None  # only calls are run in parts
         with self._lock:
-            if any(known.covers(size, self._part) for known in self.known):
+            if any(known.covers(size, part) for known in self.known):
                 return
-            asked = range_of(self._program, self._engine, self._small(size), self._part, self._exact)
+            asked = range_of(self._program, self._engine, self._small(size, part), part, self._exact)
             for failed, error in self._failed.items():
-                if failed.covers(size, self._part):
+                if failed.covers(size, part):
                     raise EngineError(error.what, where=error.where, why=error.why, remedy=error.remedy)
             failure = self._ask(asked)
             if failure is not None:
@@ -247,8 +260,8 @@ class Probed:
                 raise failure
             self.known.append(asked)
 
-    def _small(self, size: Size) -> Size:
+    def _small(self, size: Size, part: int | None) -> Size:
         """Return the size with one part of each length, where a batch is run in parts."""
-        if self._part is None or self._exact or (size.batch or 0) <= self._part:
+        if part is None or self._exact or (size.batch or 0) <= part:
             return size
-        return Size(2 * self._part - 1, size.named, size.integers)
+        return replace(size, batch=2 * part - 1)

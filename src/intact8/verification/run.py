@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from intact8.engines import available_engines, get_runner
+from intact8.engines import get_runner, present_engines
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size as size_of
 from intact8.engines.memory import refuse_tensors
@@ -72,7 +72,7 @@ def verify(
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
     if engines is None:
-        usual = (name for name in available_engines() if name in ("onednn", "native"))
+        usual = (name for name in present_engines(program) if name in ("onednn", "native"))
         engines = [name for name in usual if not lacks_vnni(name, program)]
         if not engines:
             remedy = "pip install 'intact8[torch]', or build the compiled module of the package"

@@ -99,7 +99,7 @@ def report(
         raise InputError(what, where="report", remedy="give a list, an array or a DataLoader")
     if model is not None and compare is None:
         compare = _compare(model, program if sim is None else sim, data)
-    engine = engine or next(name for name in TIMED if name in available_engines())
+    engine = engine or next(name for name in TIMED if name in available_engines(program))
     measured = _measure(program, data, model, engine, seconds, batch_size)
     found = lint_program(program) if lint is None else lint
     name = title or ("int8 program" if model is None else type(model).__name__)

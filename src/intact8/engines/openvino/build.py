@@ -201,7 +201,7 @@ class _Builder:
         t, last = self._program.tensors[name], name in self._channels_last
         shape = known(t.shape)
         parameter = ov.parameter([shape[0], *shape[2:], shape[1]] if last else shape, np.dtype(t.dtype).type)
-        parameter.set_friendly_name(name)
+        parameter.set_friendly_name(f"input{len(self._parameters)}")  # which is the label of no op
         self._parameters[name] = parameter
         q = port(parameter)
         value = dequantized(q, int(t.zero_point or 0), self._plan.scales[name]) if t.quantized else Value(q)

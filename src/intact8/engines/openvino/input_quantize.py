@@ -25,6 +25,9 @@ from intact8.program.program import Program
 KEEP_DIVISION = "nonconvertable_divide_0"
 """OpenVINO's runtime attribute (its spelling) that keeps a Divide a division."""
 
+QUANTIZES = "intact8_quantizes"
+"""Runtime attribute of the Divide of a quantization."""
+
 NEIGHBOURS = 4
 """Floats tried on each side of every boundary: 1/s and the product err by less than two units in the last place."""
 
@@ -54,7 +57,9 @@ def quotient(x: Port, y: Port) -> Port:
 def divided(x: Port, grid: Grid) -> Port:
     """Build uint8 integers of float32 ``x``. What NaN becomes is not defined."""
     # Clamped before z is added, so that nothing large loses digits.
-    steps = port(ov.round(quotient(x, scalar(grid.scale)), "half_to_even"))
+    steps = quotient(x, scalar(grid.scale))
+    steps.get_node().get_rt_info()[QUANTIZES] = True
+    steps = port(ov.round(steps, "half_to_even"))
     steps = port(ov.clamp(steps, float(grid.lo - grid.zero), float(grid.hi - grid.zero)))
     return port(ov.convert(port(ov.add(steps, scalar(grid.zero))) if grid.zero else steps, np.uint8))
 

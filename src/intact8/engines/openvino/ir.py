@@ -19,7 +19,7 @@ from .build import Built, Output, build
 from .checked_compile import compile_checked
 from .compile import OPTIONS, compile_model, refusal, refusals
 from .core import core
-from .input_quantize import KEEP_DIVISION, Grid, boundaries
+from .input_quantize import QUANTIZES, Grid, boundaries
 from .lowering import Port, constant, ints, port, scalar
 from .plan import Feeds, Plan, sources
 
@@ -60,7 +60,7 @@ def save_ir(program: Program, path: Path, *, batch: int = 1, uint8_input: bool =
     _, plan = compile_checked(plan, batch, feeds, wanted, None)
     built = build(plan.at(dict(feeds.sizes)), batch, wanted, feeds)
     model = _with_outputs(built, program, {name: decoded.get(name, name) for name in names})
-    _name(model, {op.name: name for name, op in quantizers.items()}, names)
+    _name(model, built.inputs, {op.name: name for name, op in quantizers.items()}, names)
     _without_divisions(model)
     for name, value in OPTIONS.items():
         model.set_rt_info(str(value), ["intact8", name])
@@ -91,6 +91,8 @@ def _with_outputs(built: Built, program: Program, sources: dict[str, str]) -> An
         if output.truncated:
             raise refusal("a cast of floats to integers has no exact form in OpenVINO", output.name)
         value = result.input_value(0)
+        if value.get_node().get_type_name() == "Parameter":  # behind operations that move nothing
+            raise refusal("an output is an input", output.name)
         values[output.name] = value if output.scale is None else _integers(output, value)
     results = [values[x] if x == name else _decoded(values[x], program.tensors[x]) for name, x in sources.items()]
     return openvino.Model([ov.result(x) for x in results], built.model.get_parameters(), "intact8")
@@ -102,7 +104,7 @@ def _without_divisions(model: Any) -> None:
     OpenVINO (2026.4) multiplies by the inverse, of constants and of what it computes.
     """
     for node in model.get_ordered_ops():
-        if node.get_type_name() == "Divide" and KEEP_DIVISION in node.get_rt_info():
+        if node.get_type_name() == "Divide" and QUANTIZES in node.get_rt_info():
             clamp = _reader(_reader(node))
             limits, last, z = clamp.get_attributes(), _reader(clamp), 0
             if last.get_type_name() == "Add":
@@ -152,13 +154,12 @@ def _decoded(q: Port, t: Tensor) -> Port:
     return port(ov.gather(constant(table), port(ov.convert(q, np.int32)), ints(0)))
 
 
-def _name(model: Any, sources: dict[str, str], wanted: tuple[str, ...]) -> None:
+def _name(model: Any, inputs: tuple[str, ...], sources: dict[str, str], wanted: tuple[str, ...]) -> None:
     """Give inputs and outputs the program's names, by which OpenVINO's users find them."""
-    for parameter in model.get_parameters():
-        name = parameter.get_friendly_name()
-        name = sources.get(name, name)
+    for parameter, given in zip(model.get_parameters(), inputs, strict=True):
+        name = sources.get(given, given)
         parameter.set_friendly_name(name)
         parameter.output(0).get_tensor().set_names({name})
     for result, name in zip(model.get_results(), wanted, strict=True):
         result.set_friendly_name(f"{name}/result")
-        result.output(0).get_tensor().set_names({name})
+        result.output(0).get_tensor().add_names({name})  # two outputs may be one value
