@@ -6,10 +6,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.program.build import certified
+from tests.program.build import certified, data
 from tests.runtime.large import alone
 
 import intact8.runtime
@@ -21,7 +22,7 @@ from intact8.program.golden import Golden
 from intact8.program.program import Program
 from intact8.runtime import probe_policy
 from intact8.runtime.facts import Facts
-from intact8.runtime.probe import _run_once
+from intact8.runtime.probe import _run_once, _show_all
 
 MIB = 1 << 20
 
@@ -114,3 +115,17 @@ def test_a_size_counts_as_run_because_it_is_run() -> None:
     assert [{name: (a.shape, a.dtype.name) for name, a in given.items()} for given in seen] == [
         {"x": ((3, 3, 8, 8), "uint8"), "bias": seen[0]["bias"].shape and ((3, *seen[0]["bias"].shape[1:]), "float32")}
     ] * 2
+
+
+def test_everything_is_shown_with_and_without_what_verification_gives() -> None:
+    """verify gives engines the reference's floats, and engines compile another model for that."""
+    program, (x, bias) = certified(), data(2)
+    given, fed = {"x": x, "bias": bias}, list[list[str]]()
+
+    class Runner(ReferenceRunner):
+        def tensors(self, inputs: Any, feed: Any = None) -> dict[str, Any]:
+            fed.append(sorted(feed or ()))
+            return super().tensors(inputs, feed)
+
+    _show_all(Runner(program), given)
+    assert fed == [[], sorted(op.name for op in program.islands())] and fed[1]

@@ -146,9 +146,9 @@ def _on_int8(run: Runner) -> Runner:
     """Return ``run`` of a file whose integers are int8."""
 
     def converted(files: Files, program: Program, inputs: Values) -> Values:
-        bytes_ = {name for name in program.inputs if program.tensors[name].dtype == "uint8"}
-        bytes_ = {name for name in bytes_ if not program.tensors[name].quantized}  # which stand for no numbers
-        signed = {name for name, x in inputs.items() if x.dtype == np.uint8} - bytes_
+        raw = {name for name in program.inputs if program.tensors[name].dtype == "uint8"}
+        raw = {name for name in raw if not program.tensors[name].quantized}  # bytes that stand for no numbers
+        signed = {name for name, x in inputs.items() if x.dtype == np.uint8} - raw
         given = {name: (x ^ np.uint8(128)).view(np.int8) if name in signed else x for name, x in inputs.items()}
         return {name: _unsigned(y) for name, y in run(files, program, given).items()}
 

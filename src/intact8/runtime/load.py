@@ -125,8 +125,8 @@ class Attempt:
     """Tries engines on one program; see :func:`load`.
 
     Attributes:
-        way: how the batches are probed, see :class:`intact8.runtime.sizes.Size`.
         started: when loading began, on the monotonic clock.
+        way: how the batches are probed, see :class:`intact8.runtime.sizes.Size`.
         refused: errors of the engines that cannot run the program.
     """
 

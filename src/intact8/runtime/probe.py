@@ -133,11 +133,17 @@ def _run_once(
 
 
 def _show_all(runner: Runner, given: Mapping[str, Array]) -> None:
-    """Run a call, one that gives every tensor, and one that times operations where the engine can."""
+    """Run a call, one that gives every tensor, one where float islands are given, and one that times operations where
+    the engine can: engines have a plan or a model for each."""
     from intact8.engines.base import TimedRunner
+    from intact8.engines.reference import ReferenceEngine
 
     runner(given)
     runner.tensors(given)
+    islands = runner.program.islands()
+    if islands:
+        values = ReferenceEngine().prepare(runner.program).tensors(given)
+        runner.tensors(given, {op.name: values[op.name] for op in islands})
     if isinstance(runner, TimedRunner):
         runner.times(given)
 
