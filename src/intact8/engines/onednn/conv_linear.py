@@ -21,6 +21,7 @@ from intact8.arithmetic.windows import sees_padding_only
 from intact8.engines.onednn.depthwise_ones import CONV, CONV_SUM, PACK
 from intact8.engines.onednn.lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
 from intact8.engines.onednn.quantize_passes import make_quantize
+from intact8.engines.strided_pointwise import overruns
 from intact8.opset.kind import zero_point
 
 CONV3D = torch.ops.onednn.qconv3d_pointwise.default
@@ -213,12 +214,12 @@ def _pointwise(ctx: OpContext, n: Weights, x: Tensor) -> Step:
 
 
 def _conv_nd(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Step:
-    """Return the call, and ways round two bugs of oneDNN 3.12 that tests/conformance found.
+    """Return the call, and ways round three bugs of oneDNN 3.12.
 
     Where some output sees nothing but padding, oneDNN computes it from memory that is not the input's, or crashes: the
     input is then padded before the call. One input channel per group (and no depthwise convolution) gives wrong
     numbers where the output is one column wide with a column stride, and in volumes one slice deep. A second channel
-    with zero weights takes another path through oneDNN.
+    with zero weights takes another path through oneDNN. For the third see :mod:`intact8.engines.strided_pointwise`.
     """
     sizes = zip(shape[2:], n.weight.shape[2:], g.stride, g.padding, g.dilation, strict=True)
     if any(sees_padding_only(*size) for size in sizes):
@@ -227,6 +228,11 @@ def _conv_nd(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Step:
         padded = _conv_nd(ctx, n, full, replace(g, padding=[0] * len(g.padding)))
         z_x = ctx.z_x
         return _after(lambda x: to_nhwc(F.pad(x, around, value=z_x)), padded)
+    if overruns(n.weight.shape[2:], g.stride, n.weight.shape[1]) and not any(g.padding):
+        kept: tuple[Any, ...] = (..., *(slice(None, None, step) for step in g.stride))
+        few = [*shape[:2], *(-(-length // step) for length, step in zip(shape[2:], g.stride, strict=True))]
+        dense = _conv_nd(ctx, n, few, replace(g, stride=[1] * len(g.stride)))
+        return _after(lambda x: to_nhwc(x[kept]), dense)
     lone = n.weight.shape[1] == 1 and (g.groups == 1 or n.weight.shape[0] > g.groups)
     span = g.dilation[-1] * (n.weight.shape[-1] - 1) + 1
     one_column = g.stride[-1] > 1 and shape[-1] + 2 * g.padding[-1] - span < g.stride[-1]

@@ -13,6 +13,7 @@ from openvino import opset14 as ov
 
 from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.windows import sees_padding_only
+from intact8.engines.strided_pointwise import overruns
 from intact8.opset.affine import by_output
 from intact8.opset.op import Array, Op, Tensor
 
@@ -263,6 +264,10 @@ def _convolution(ctx: OpContext, x: Port, weight: Array, scale: Array | None) ->
     if any(sees_padding_only(int(n), k, s, p, d) for n, k, s, p, d in sizes):
         # OpenVINO (2026.4) loses the stride of such a pointwise convolution, and would fuse a Pad into it.
         x, pads = _surrounded(x, pads), [0] * spatial
+    if overruns(kernel, strides, weight.shape[1]) and not any(pads):
+        axes = range(2, 2 + spatial)
+        x = port(ov.slice(x, ints([0] * spatial), ints(list(x.get_shape())[2:]), ints(strides), ints(list(axes))))
+        strides = ones
     after = list(pads)
     if ctx.out.shape[-1] == 1 and strides[-1] > 1:
         # OpenVINO's kernels of one column (2026.4, AVX512) go wrong in rows after the first if they also stride along
