@@ -10,7 +10,7 @@ from torch import Tensor
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
-from intact8.diagnose.doctor.findings import HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
+from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
 from intact8.diagnose.doctor.float_checks import (
     Answers,
     behind_statistics,
@@ -30,6 +30,7 @@ from intact8.diagnose.doctor.network_checks import (
     dead_gains,
     islands,
     mismatch,
+    reads_nothing_new,
     stale_batch_norm,
 )
 from intact8.diagnose.doctor.repairs import UNUSUAL
@@ -87,6 +88,7 @@ def examine(
         stale = []  # the data are unlike those the network was trained and calibrated on
     findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
+    findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     findings = put_right(sim, answers, data, [*findings, *untrained(sim), *unlike_others(sim)])
@@ -162,10 +164,10 @@ def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
         with unquantized(sim):
             point.quantizing = True
             noise, _ = exact.noise(sim)
-        if noise < (NOTE if point.scheme.bits < 8 else WARNING):
-            continue
         roles = [role for role in node.params if role.startswith("weight")]
         ratio, role = max((_imbalance(sim.tensors[node.params[role]]), role) for role in roles)
+        if noise < (NOTE if point.scheme.bits < 8 else WARNING if ratio > UNUSUAL else ERROR):
+            continue
         cause, remedy = "few_bits", "leave it float"
         message = f"its weights and the rows of its inputs have {point.scheme.bits} bits, which are too few"
         if point.scheme.bits < 8:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.repairs import (
     LARGE_EPS,
@@ -24,7 +24,7 @@ from intact8.diagnose.doctor.repairs import (
     followed_by,
     tried_repairs,
 )
-from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
+from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
@@ -59,6 +59,10 @@ other inputs than in training. Trained networks, overfitted ones among them, sta
 
 TOO_LARGE = 4.0
 """Times as large as suits the labels from which scores are not those of training; sound networks stay below 2."""
+
+OTHER_UNITS = 0.06
+"""Share of the variance that answers explain in other units only, from which they are not what was trained: least
+squares leave no scale and no mean to be corrected. Twelve sound networks stay below 0.021."""
 
 DIVERGED, ANOTHER = 0.1, 0.5
 """Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
@@ -225,8 +229,26 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     for name in sound:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound)
+    for name in sim.graph.nodes:  # in the order in which they run, so that a finding moves up a chain of them
+        _follows(sim, name, found)
     large = _exploded_layers(sim, [name for name in given if found.get(name) is None])
     return [*(finding for finding in found.values() if finding is not None), *large]
+
+
+def _follows(sim: Simulation, name: str, found: dict[str, Finding | None]) -> None:
+    """Leave out a depthwise layer's exploded channel that has exploded before it, and say there what becomes of it."""
+    node, finding = sim.graph.nodes[name], found.get(name)
+    if finding is None or finding.cause != "exploded_channel" or not depthwise_channels(node, sim.tensors):
+        return
+    before = sim.graph.nodes[node.inputs[0]]
+    while before.op in CHANNELWISE and len(before.inputs) == 1 and before.name not in found:
+        before = sim.graph.nodes[before.inputs[0]]
+    earlier = found.get(before.name)
+    channels = finding.evidence["channels"]
+    if earlier is not None and earlier.cause == "exploded_channel" and earlier.evidence["channels"] == channels:
+        severity = min(earlier.severity, finding.severity, key=SEVERITIES.index)
+        message = f"{earlier.message}; behind {name} it weighs {finding.evidence['ratio']:.3g} times as much"
+        found[before.name], found[name] = replace(earlier, severity=severity, message=message), None
 
 
 def norms(sim: Simulation) -> list[Node]:
@@ -359,7 +381,8 @@ def behind_statistics(
     """Find out what is wrong where a batch norm's statistics are not those of its inputs.
 
     Where one thing put right before it makes them fit, it is that. Else new statistics repair stale ones, and wrong
-    weights they do not: where the right answers are known, that tells. Of the first layer it may be the inputs, too.
+    weights they do not: where the right answers are known, that tells. Of the first layer it may be the inputs, too;
+    and where new statistics of another norm help, they are old in general.
     """
     out, graph = [], sim.graph
     for finding in known:
@@ -380,7 +403,8 @@ def behind_statistics(
                 out.append(Finding(repair.cause, place, "error", message, TRAIN_ON, evidence={"fits": after}))
             continue
         place = _layer_before(graph, node)
-        if answers is None or 1 - answers.score < WRONG or _reads_input(graph, graph.nodes[place]):
+        others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
+        if others or answers is None or 1 - answers.score < WRONG or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
             continue
         score = max(_score(_renewed(network, samples, names), samples, answers) for names in ([name], None))
@@ -537,6 +561,9 @@ def wrong_network(
         elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
             severity = "error" if answers.confidence - answers.score > 2 * OVERCONFIDENT else "warning"
+        elif not targets.classes and answers.renumbered - answers.score > OTHER_UNITS:
+            message = f"{right}, and it {targets.said(answers.renumbered)} with its answers in other units"
+            severity = "error" if answers.renumbered - answers.score > 2 * OTHER_UNITS else "warning"
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning"
@@ -596,7 +623,8 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
-    best = next((r for r in alike if r.repair.cause not in COMPENSATING), helping[0])
+    best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
+    best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
     inputs = next((r for r in alike if r.repair.change), None)  # prepared wrongly more often than layers are
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
@@ -662,7 +690,9 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     grown = any(f.cause in ("exploded_weight", "exploded_channel", "dead_channels") for f in findings)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
     seen = any(f.cause == "wrong_weights" and "recovers" not in f.evidence for f in findings)
-    whole = recovers <= MOST and (len(layers) > 2 or recovers > 0) and not seen
+    apart = [f for f in findings if not (grown and f.cause in COMPENSATING)]  # a scale may make up for what has grown
+    explained = any("recovers" in f.evidence for f in apart)
+    whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
     whole &= not any({"bound", "copies"} & f.evidence.keys() for f in findings)  # weights that are a proof

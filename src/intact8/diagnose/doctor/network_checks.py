@@ -167,7 +167,8 @@ def _median(values: Array) -> float:
 def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> list[Finding]:
     """Return findings of the layers with a weight of which, or of whose activation, a good part never changes.
 
-    Where an activation changes no more, only what is 0 behind it counts: a gate that is always open is no fault.
+    Where an activation changes no more, only what is 0 behind it counts: a gate that is always open is no fault. What
+    a layer makes of inputs that never change follows from the layer before it, and is no finding of its own.
     """
     found: dict[str, Finding] = {}
     for name, t in seen.made.items():
@@ -181,12 +182,22 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
             usual = usual if before is None else max(usual, _median(before.high - before.low))
             still = size <= DEAD_WIDTH * max(size.max(), 1.0)
         channels, dead = len(width), int((still & (width <= DEAD_WIDTH * usual)).sum())
-        if layer in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
+        large = channels > 1 and dead >= max(2, DEAD_SHARE * channels)
+        if layer in layers and large and not reads_nothing_new(seen, layer):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             severity = "error" if dead >= MOSTLY_DEAD * channels else "warning"
             found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])
+
+
+def reads_nothing_new(seen: Statistics, layer: str) -> bool:
+    """Return whether what a layer reads never changes."""
+    read = seen.read.get(layer)
+    if read is None:
+        return False
+    size = np.maximum(np.abs(read.low), np.abs(read.high))
+    return bool((read.high - read.low <= DEAD_WIDTH * size).all())
 
 
 def dead_gains(gains: Mapping[str, Tensor]) -> list[Finding]:

@@ -42,6 +42,9 @@ standard errors at most."""
 UNUSUAL = 5.0
 """Times the size of its like from which a channel, or a weight, is set to it to see whether that helps."""
 
+OFF_CENTRE = 30.0
+"""Standard deviations that a channel's mean must be away from 0 to be tried at 0."""
+
 USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
 """The number that most networks add to variances, and the largest one that frameworks add by default."""
 
@@ -476,6 +479,13 @@ def _channel(node: Node, sizes: tuple[int, Tensor, Tensor]) -> Iterator[Repair]:
     """Yield the repair of the channel that is by far the largest: it gets the size of the median one."""
     axis, size, mean = sizes
     alive = size[size > 0]
+    behind = [1] * (len(node.shape) - 1 - axis)
+    beyond = (size.square() - mean.square()).clamp(min=0).sqrt() * OFF_CENTRE < mean.abs()
+    if bool(beyond.any()):
+        shift = torch.where(beyond, mean, 0.0).reshape(-1, *behind)
+        channels = ", ".join(map(str, beyond.nonzero().reshape(-1).tolist()[:5]))
+        text = f"channel {channels}, whose mean is over {OFF_CENTRE:.0f} times its deviation, loses its mean"
+        yield Repair("exploded_channel", text, node, shift=shift)
     if len(alive) < 4:
         return
     usual = alive.median()
@@ -484,7 +494,6 @@ def _channel(node: Node, sizes: tuple[int, Tensor, Tensor]) -> Iterator[Repair]:
         ratio = float(size[channel] / usual)
         factor = torch.ones(len(size))
         factor[channel] = 1 / ratio
-        behind = [1] * (len(node.shape) - 1 - axis)
         text = f"channel {channel}, {ratio:.3g} times as large as the median one, is made as large"
         yield Repair("exploded_channel", text, node, gain=factor.reshape(-1, *behind))
         if abs(float(mean[channel])) > float(size[channel]) / 2:
