@@ -349,6 +349,25 @@ def untrained(sim: Simulation) -> list[Finding]:
     return [replace(f, severity="warning", remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
 
+def grown_everywhere(sim: Simulation) -> list[Finding]:
+    """Return the finding of weights that are huge in most layers: it is the training, and no single layer."""
+    weights = {n.name: sim.tensors[n.params["weight"]].detach() for n in sim.graph if n.op in ("conv", "linear")}
+    gains = {
+        name: float(output_first(w, sim.graph.nodes[name]).flatten(1).norm(dim=1).median())
+        for name, w in weights.items()
+    }
+    grown = [name for name, gain in gains.items() if gain > EXPLODED]
+    if not 2 * len(grown) > len(gains) > 1:
+        return []
+    largest = max(gains.values())
+    message = (
+        f"the weights of {len(grown)} of {len(gains)} layers are huge, and make {largest:.3g} of unit inputs: training "
+        "has diverged"
+    )
+    remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
+    return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence={"layers": grown})]
+
+
 def _copies(weight: Tensor) -> int:
     """Return the number of rows that repeat others and are not 0."""
     rows = weight.reshape(len(weight), -1)
@@ -555,22 +574,22 @@ def wrong_network(
     message, severity, evidence = "", "error", {}
     if answers is not None:
         targets, chance = answers.targets, answers.targets.chance()
+        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
         if answers.score < chance + (ABOVE_CHANCE if targets.classes else ABOVE_MEAN) * (1 - chance):
             message = f"{right}; guessing gives {chance:.1%}"
         elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
             severity = "error" if answers.confidence - answers.score > 2 * OVERCONFIDENT else "warning"
-        elif not targets.classes and answers.renumbered - answers.score > OTHER_UNITS:
+        elif not targets.classes and answers.renumbered > max(answers.score + OTHER_UNITS, repaired):
             message = f"{right}, and it {targets.said(answers.renumbered)} with its answers in other units"
             severity = "error" if answers.renumbered - answers.score > 2 * OTHER_UNITS else "warning"
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning"
-        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" for f in known)
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
-        if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME, MOST):
+        if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME * targets.classes, MOST):
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
             message, severity = f"{message or right}; with {how} it {targets.said(other)}", "error"
             evidence = {"accuracy": (answers.score, other)}
@@ -616,15 +635,19 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         known: findings of single layers.
     """
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
-    direct = any(cause in ("dead_channels", "exploded_weight", "exploded_channel") for _, cause in errors)
+    direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
+    least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
     helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets) if r.helps]
-    helping = [r for r in helping if not (direct and r.repair.change)]  # inputs do not make weights large, or dead
+    # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
+    helping = [r for r in helping if not r.repair.change or r.share > least]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
+        best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     inputs = next((r for r in alike if r.repair.change), None)  # prepared wrongly more often than layers are
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
@@ -695,6 +718,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
+    whole |= any(f.cause == "float_network_wrong" and "layers" in f.evidence for f in findings)  # in most layers
     whole &= not any({"bound", "copies"} & f.evidence.keys() for f in findings)  # weights that are a proof
 
     def key(finding: Finding) -> tuple[int, int, int]:
