@@ -22,6 +22,7 @@ from tests.diagnose.doctor.shapes import (
     classes,
     images,
     labelled,
+    motions,
     patient,
     planter,
     random,
@@ -433,4 +434,176 @@ plant(
     *anywhere(("n2", "c2"), "not_finite"),
 )
 plant("spectral_time_reversed", shown(Spectral, lambda x: x.flip(2)), (NETWORK, WRONG))
-SOUND = (Ghost, Levit, Tied, BothWays, Wave, Center, Hourglass, ResMlp, Spectral)
+
+
+# The third batch, planted after the doctor had been mended for the second.
+
+
+class Pulse(nn.Module):
+    """Residual convolutions over time with pooling by maximum."""
+
+    data, loss, epochs, rate = motions, classes, 9, 3e-3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c1, self.n1 = nn.Conv1d(6, 16, 7, padding=3, bias=False), nn.BatchNorm1d(16)
+        self.c2, self.n2 = nn.Conv1d(16, 16, 5, padding=2, bias=False), nn.BatchNorm1d(16)
+        self.c3, self.n3 = nn.Conv1d(16, 32, 5, padding=2, bias=False), nn.BatchNorm1d(32)
+        self.fc = nn.Linear(32, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool1d(self.n1(self.c1(x)).relu(), 2)
+        x = x + self.n2(self.c2(x)).relu()
+        return self.fc(F.max_pool1d(self.n3(self.c3(x)).relu(), 2).mean(2))
+
+
+class Fire(nn.Module):
+    """Fewer channels, then two convolutions side by side, without norms."""
+
+    data, loss, epochs, rate = images, classes, 9, 2e-3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 24, 3, 2, 1)
+        self.s1, self.one1, self.three1 = nn.Conv2d(24, 8, 1), nn.Conv2d(8, 16, 1), nn.Conv2d(8, 16, 3, padding=1)
+        self.s2, self.one2, self.three2 = nn.Conv2d(32, 12, 1), nn.Conv2d(12, 24, 1), nn.Conv2d(12, 24, 3, padding=1)
+        self.fc = nn.Conv2d(48, 6, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.s1(self.stem(x).relu()).relu()
+        x = torch.cat([self.one1(x), self.three1(x)], 1).relu()
+        x = self.s2(F.max_pool2d(x, 2)).relu()
+        x = torch.cat([self.one2(x), self.three2(x)], 1).relu()
+        return self.fc(x).mean((2, 3))
+
+
+class Pooling(nn.Module):
+    """Words, a GRU, a mean weighed by what they say."""
+
+    data, loss, epochs, rate = texts, classes, 6, 4e-3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.gru = nn.Embedding(120, 24), nn.GRU(24, 32, batch_first=True)
+        self.score, self.fc = nn.Linear(32, 1), nn.Linear(32, 5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.gru(self.words(ids))[0]
+        return self.fc((x * self.score(x.tanh()).softmax(1)).sum(1))
+
+
+@functools.cache
+def blurs() -> tuple[Tensor, Tensor]:
+    """Blurred shapes with noise, and sharp ones."""
+    x = images()[0]
+    blurred = F.avg_pool2d(x, 3, 1, 1)
+    return blurred + 0.1 * torch.randn(x.shape, generator=random(61)), x
+
+
+class Sharpen(nn.Module):
+    """Convolutions with group norm whose result is added to the input."""
+
+    data, loss, epochs, rate = blurs, squares, 6, 3e-3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c1, self.n1 = nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16)
+        self.c2, self.n2 = nn.Conv2d(16, 16, 3, padding=1), nn.GroupNorm(4, 16)
+        self.out = nn.Conv2d(16, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.gelu(self.n1(self.c1(x)))
+        return x + self.out(F.gelu(self.n2(self.c2(y))) + y)
+
+
+class Face(nn.Module):
+    """PReLUs, and a depthwise convolution over the whole image at the end."""
+
+    data, loss, epochs, rate = images, classes, 9, 3e-3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c1, self.n1, self.a1 = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.PReLU(16)
+        self.c2, self.n2, self.a2 = nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.PReLU(32)
+        self.c3, self.n3, self.a3 = nn.Conv2d(32, 48, 1, bias=False), nn.BatchNorm2d(48), nn.PReLU(48)
+        self.whole, self.n4 = nn.Conv2d(48, 48, 4, groups=48, bias=False), nn.BatchNorm2d(48)
+        self.code, self.fc = nn.Linear(48, 24), nn.Linear(24, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a2(self.n2(self.c2(self.a1(self.n1(self.c1(x))))))
+        return self.fc(self.code(self.n4(self.whole(self.a3(self.n3(self.c3(x))))).flatten(1)))
+
+
+def _faster(x: Tensor) -> Tensor:
+    return torch.cat([x[:, :, ::2], x[:, :, ::2]], 2)
+
+
+def _off(x: Tensor) -> Tensor:
+    return 5 + 0.01 * torch.randn(x.shape, generator=random(62))
+
+
+def _sides_exchanged(net: Any) -> None:
+    net.s2.weight.copy_(torch.cat([net.s2.weight[:, 16:], net.s2.weight[:, :16]], 1).clone())
+
+
+def _nearly_copies(x: Tensor) -> Tensor:
+    return x[5:6] + 0.01 * torch.randn(x.shape, generator=random(63))
+
+
+def _states_transposed(net: Any) -> None:
+    for gate in net.gru.weight_hh_l0.chunk(3):
+        gate.copy_(gate.T.clone())
+
+
+plant("pulse_other_rate", shown(Pulse, _faster), (NETWORK, WRONG))
+plant("pulse_electrode_off_in_calibration", shown(Pulse, _off, False), *anywhere((DATA,), "unlike_data", "no_variety"))
+plant(
+    "pulse_gains_decayed",
+    written(Pulse, "n3.weight", lambda w: w.mul_(0.02)),
+    *anywhere(("c3",), "wrong_scale", "wrong_weights"),
+    (NETWORK, WRONG),
+)
+plant("pulse_clamped_calibration", shown(Pulse, lambda x: x.clamp(-0.3, 0.3), False), *anywhere((DATA,), *UNLIKE))
+plant("fire_sides_exchanged", changed(Fire, _sides_exchanged), ("s2", "wrong_weights"), (NETWORK, WRONG))
+plant("fire_dead_side", changed(Fire, lambda net: net.three2.bias.fill_(-50.0)), ("three2", "dead_channels"))
+plant("fire_two_bits", asks(Fire, "s1", weight={"bits": 2}), ("s1", "few_bits"))
+plant("fire_input_shifted", held(Fire, scaled("x", 1.0, 60)), *anywhere(("x", "input"), "zero_point", "clipped_range"))
+plant(
+    "fire_one_picture_in_calibration",
+    shown(Fire, _nearly_copies, False),
+    *anywhere((DATA,), "no_variety", "one_class", *UNLIKE),
+)
+plant(
+    "pooling_faint_words",
+    written(Pooling, "words.weight", lambda w: w.mul_(0.05)),
+    ("words", "wrong_scale"),
+    (NETWORK, WRONG),
+)
+plant("pooling_states_transposed", changed(Pooling, _states_transposed), ("gru*", "wrong_weights"), (NETWORK, WRONG))
+plant("pooling_two_bits", asks(Pooling, "fc", weight={"bits": 2}), ("fc", "few_bits"))
+plant(
+    "sharpen_noisy_calibration",
+    shown(Sharpen, lambda x: x + 3 * torch.randn(x.shape, generator=random(64)), False),
+    *anywhere((DATA,), *UNLIKE),
+)
+plant(
+    "sharpen_gains_pruned",
+    changed(Sharpen, lambda net: (net.n2.weight[:10].zero_(), net.n2.bias[:10].zero_())),
+    *anywhere(("n2", "c2"), "dead_channels"),
+)
+plant("sharpen_targets_in_bytes", labelled(Sharpen, lambda y: y * 64 + 128), (NETWORK, WRONG))
+plant("sharpen_narrow", held(Sharpen, scaled("out", 0.05)), ("out", "clipped_range"))
+plant(
+    "face_slopes_of_one",
+    written(Face, "a2.weight", lambda w: w.fill_(1.0)),
+    *anywhere(("c2", "a2"), "wrong_setting", "wrong_weights", "wrong_scale"),
+    (NETWORK, WRONG),
+)
+plant("face_loud_channel", written(Face, "whole.weight", lambda w: w[7].mul_(300)), *anywhere(("whole",), *GREW))
+plant(
+    "face_deviation_as_variance",
+    written(Face, "n3.running_var", lambda v: v.sqrt_().mul_(0.1)),
+    ("c3", "stale_batch_norm"),
+)
+plant("face_code_of_two_bits", asks(Face, "code", activation={"bits": 2}), ("code", "few_bits"))
+SOUND = (Ghost, Levit, Tied, BothWays, Wave, Center, Hourglass, ResMlp, Spectral, Pulse, Fire, Pooling, Sharpen, Face)

@@ -68,9 +68,8 @@ DIVERGED, ANOTHER = 0.1, 0.5
 """Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
 gave that is lost."""
 
-WRONG, HEALED = 0.1, 0.4
-"""What a score lacks from which a network is wrong enough to tell why; and the share of it that new statistics of batch
-norms leave at most where they were at fault."""
+HEALED = 0.4
+"""Share of what a score lacks that new statistics of batch norms leave at most where they were at fault."""
 
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
@@ -230,13 +229,13 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound)
     for name in sim.graph.nodes:  # in the order in which they run, so that a finding moves up a chain of them
-        _follows(sim, name, found)
+        _follows(sim, name, found, seen)
     large = _exploded_layers(sim, [name for name in given if found.get(name) is None])
     return [*(finding for finding in found.values() if finding is not None), *large]
 
 
-def _follows(sim: Simulation, name: str, found: dict[str, Finding | None]) -> None:
-    """Leave out a depthwise layer's exploded channel that has exploded before it, and say there what becomes of it."""
+def _follows(sim: Simulation, name: str, found: dict[str, Finding | None], seen: Statistics) -> None:
+    """Leave one finding of a channel that is far too large before a depthwise layer and behind it: where it grows."""
     node, finding = sim.graph.nodes[name], found.get(name)
     if finding is None or finding.cause != "exploded_channel" or not depthwise_channels(node, sim.tensors):
         return
@@ -245,7 +244,14 @@ def _follows(sim: Simulation, name: str, found: dict[str, Finding | None]) -> No
         before = sim.graph.nodes[before.inputs[0]]
     earlier = found.get(before.name)
     channels = finding.evidence["channels"]
-    if earlier is not None and earlier.cause == "exploded_channel" and earlier.evidence["channels"] == channels:
+    if earlier is None or earlier.cause != "exploded_channel" or earlier.evidence["channels"] != channels:
+        return
+    made, equalized = seen.made[before.name], before.params.get("equalize.out")
+    width = np.maximum(np.abs(made.low), np.abs(made.high))
+    width = width if equalized is None else width * np.asarray(sim.tensors[equalized].detach().cpu()).reshape(-1)
+    if width.max() / max(float(np.median(width)), 1e-30) < earlier.evidence["ratio"] ** 0.5:
+        found[before.name] = None  # it weighs so much because of the depthwise weights
+    else:
         severity = min(earlier.severity, finding.severity, key=SEVERITIES.index)
         message = f"{earlier.message}; behind {name} it weighs {finding.evidence['ratio']:.3g} times as much"
         found[before.name], found[name] = replace(earlier, severity=severity, message=message), None
@@ -407,6 +413,7 @@ def behind_statistics(
     for finding in known:
         node = graph.nodes.get(finding.place)
         suspect = finding.cause == "stale_batch_norm" and "batch_norm" in finding.evidence
+        suspect = suspect and "initial" not in finding.evidence  # statistics that were never collected are a proof
         if node is None or not suspect:
             out.append(finding)
             continue
@@ -423,7 +430,7 @@ def behind_statistics(
             continue
         place = _layer_before(graph, node)
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
-        if others or answers is None or 1 - answers.score < WRONG or _reads_input(graph, graph.nodes[place]):
+        if others or answers is None or not _mostly_lost(answers) or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
             continue
         score = max(_score(_renewed(network, samples, names), samples, answers) for names in ([name], None))
@@ -436,6 +443,12 @@ def behind_statistics(
         )
         out.append(_finding("wrong_weights", place, message, batch_norm=name))
     return out
+
+
+def _mostly_lost(answers: Answers) -> bool:
+    """Return whether a network has lost most of what there is to learn, as wrong weights make it."""
+    chance = answers.targets.chance()
+    return answers.score - chance < MOST * (1 - chance)
 
 
 def _layer_before(graph: Graph, node: Node) -> str:
