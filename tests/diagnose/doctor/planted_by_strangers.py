@@ -538,7 +538,12 @@ def _scaled(place: str, by: float) -> Callable[[Any], None]:
 
 # A convolutional network without norms.
 plant("vgg_bytes_in_calibration", calibrated_on(Vgg, lambda x: (x * 0.25 + 0.4) * 255), *anywhere((DATA,), UNLIKE))
-plant("vgg_kernel_flipped", written(Vgg, "conv2.weight", lambda w: w.copy_(w.flip(2, 3))), (NETWORK, WRONG))
+plant(
+    "vgg_kernel_flipped",
+    written(Vgg, "conv2.weight", lambda w: w.copy_(w.flip(2, 3))),
+    (NETWORK, WRONG),
+    ("conv2", "wrong_weights"),
+)
 plant("vgg_exploded_weight", written(Vgg, "conv3.weight", set_to((5, 3, 1, 1), 80.0)), *anywhere(("conv3",), GREW))
 plant("vgg_dead", written(Vgg, "conv2.bias", set_to(slice(0, 10), -100.0)), ("conv2", "dead_channels"))
 plant(
@@ -701,7 +706,7 @@ plant(
     "resnext_swapped",
     changed(ResNext, _exchanged("layers.0.conv2", "layers.2.conv2")),
     (NETWORK, WRONG),
-    *anywhere(("layers.0.conv2", "layers.2.conv2"), ("stale_batch_norm",)),
+    *anywhere(("layers.0.conv2", "layers.2.conv2"), ("stale_batch_norm", "wrong_weights")),
 )
 plant(
     "resnext_exploded_group",
@@ -822,7 +827,7 @@ plant(
     "shuffling_fresh_layer",
     changed(Shuffling, _fresh),
     (NETWORK, WRONG),
-    *anywhere(("second.5",), ("stale_batch_norm", *GREW)),
+    *anywhere(("second.5",), ("stale_batch_norm", "wrong_weights", *GREW)),
 )
 plant("shuffling_favourite", written(Shuffling, "fc.bias", set_to(3, 60.0)), (NETWORK, WRONG), *anywhere(("fc",), GREW))
 plant("shuffling_labels_from_one", _shifted(Shuffling, lambda y: (y + 1) % 10), (NETWORK, WRONG))

@@ -723,7 +723,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     """
     places = {name: i for i, name in enumerate(order)}
     layers = {f.place for f in findings if f.cause in OF_LAYERS}
-    grown = any(f.cause in ("exploded_weight", "exploded_channel", "dead_channels") for f in findings)
+    shown = [f for f in findings if f.cause in ("exploded_weight", "exploded_channel", "dead_channels")]
+    first, grown = min((places.get(f.place, len(places)) for f in shown), default=len(places)), bool(shown)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
     seen = any(f.cause == "wrong_weights" and "recovers" not in f.evidence for f in findings)
     apart = [f for f in findings if not (grown and f.cause in COMPENSATING)]  # a scale may make up for what has grown
@@ -740,6 +741,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             return 0, kind, 0
         if finding.cause in OF_LAYERS:
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
+            # Behind what the results themselves show, a repair that leaves a part may be making up for it.
+            told &= places.get(finding.place, 0) <= first or finding.evidence.get("recovers", 0.0) > NEARLY_ALL
             if {"bound", "copies"} & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first

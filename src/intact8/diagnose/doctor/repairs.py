@@ -306,11 +306,14 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
 
 
 def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield pairs of layers of one shape with each other's weights, and biases."""
+    """Yield pairs of layers of one shape and about one size with each other's weights, and biases."""
     pairs = [(a, b) for i, a in enumerate(layers) for b in layers[i + 1 :] if a.params["weight"] != b.params["weight"]]
     for a, b in pairs[:PAIRS]:
         both = [role for role in ("weight", "bias") if role in a.params and role in b.params]
         if any(tensors[a.params[role]].shape != tensors[b.params[role]].shape for role in both):
+            continue
+        one, other = (float(tensors[n.params["weight"]].detach().square().mean().sqrt()) for n in (a, b))
+        if max(one, other) > SIZES * min(one, other):  # what was trained together is of one size
             continue
         for count in range(1, len(both) + 1):
             names = [(a.params[role], b.params[role]) for role in both[:count]]
