@@ -1,4 +1,7 @@
-"""Further faults of practitioners on nine more networks, written down after the doctor was mended for the others."""
+"""Further faults of practitioners on fourteen more networks, written down after the doctor was mended for the others.
+
+At first it was right in 26 of 30; and in 15 of 20 of the last ones, which were planted after the next mending.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that practitioners make, on twelve further networks, written down with their answers before any was tried.
+"""Faults that practitioners make, on eleven further networks, written down with their answers before any was tried.
 
 Files loaded by halves, statistics of batch norms that were never collected, data prepared twice, ids moved by one,
 sensors that send -999, and recipes that ask for too little. At first the doctor was right in 27 of 40.
