@@ -242,11 +242,16 @@ def _follows(sim: Simulation, name: str, found: dict[str, Finding | None], seen:
     before = sim.graph.nodes[node.inputs[0]]
     while before.op in CHANNELWISE and len(before.inputs) == 1 and before.name not in found:
         before = sim.graph.nodes[before.inputs[0]]
-    earlier = found.get(before.name)
+    earlier, made = found.get(before.name), seen.made.get(before.name)
     channels = finding.evidence["channels"]
-    if earlier is None or earlier.cause != "exploded_channel" or earlier.evidence["channels"] != channels:
+    if (
+        made is None
+        or earlier is None
+        or earlier.cause != "exploded_channel"
+        or earlier.evidence["channels"] != channels
+    ):
         return
-    made, equalized = seen.made[before.name], before.params.get("equalize.out")
+    equalized = before.params.get("equalize.out")
     width = np.maximum(np.abs(made.low), np.abs(made.high))
     width = width if equalized is None else width * np.asarray(sim.tensors[equalized].detach().cpu()).reshape(-1)
     if width.max() / max(float(np.median(width)), 1e-30) < earlier.evidence["ratio"] ** 0.5:
