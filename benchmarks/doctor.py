@@ -21,8 +21,10 @@ import torch
 from tests.diagnose.doctor import (
     planted_accidents,
     planted_afresh,
+    planted_at_work,
     planted_by_judges,
     planted_in_practice,
+    planted_in_the_field,
     planted_mistakes,
     planted_on_digits,
 )
@@ -99,6 +101,7 @@ def main() -> None:
     plants = {name: partial(make, world) for name, make in PLANTS.items()} | planted_on_digits.PLANTS
     accidents = planted_accidents.PLANTS | planted_mistakes.PLANTS
     accidents |= planted_in_practice.PLANTS | planted_by_judges.PLANTS | planted_afresh.PLANTS
+    accidents |= planted_in_the_field.PLANTS | planted_at_work.PLANTS
     plants |= {name: make for name, (make, _) in accidents.items()}
     lines, missed, failed = [HEAD], [], []
     print(HEAD, flush=True)

@@ -147,6 +147,36 @@ def override(case: Planted, layer: str, **changes: Any) -> Planted:
     return replace(case, recipe=replace(case.recipe, overrides={**given, layer: changes}))
 
 
+def changing(trained: Callable[[Any], nn.Module], patient: Callable[..., Planted]) -> Callable[..., Any]:
+    """Return ``changed(kind, change)``, which makes a patient of a trained network to which something was done.
+
+    Args:
+        trained: gives the trained network of a class, which is copied.
+        patient: makes a patient of a class and a network.
+    """
+
+    def changed(kind: Any, change: Callable[[Any], object], **rest: Any) -> Callable[[], Planted]:
+        def make() -> Planted:
+            net = copy.deepcopy(trained(kind))
+            with torch.no_grad():
+                change(net)
+            return patient(kind, net, **rest)
+
+        return make
+
+    return changed
+
+
+def writing(changed: Callable[..., Any]) -> Callable[[Any, str, Callable[[Tensor], object]], Callable[[], Planted]]:
+    """Return ``written(kind, tensor, change)``: something is written into one tensor of a trained network."""
+
+    def written(kind: Any, tensor: str, change: Callable[[Tensor], object]) -> Callable[[], Planted]:
+        made: Callable[[], Planted] = changed(kind, lambda net: change(net.state_dict()[tensor]))
+        return made
+
+    return written
+
+
 # -- channels and weights -------------------------------------------------------------------------------------------
 
 

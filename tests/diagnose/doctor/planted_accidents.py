@@ -7,13 +7,12 @@ cause that leads a person to it.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from tests.diagnose.doctor.planted import Planted
+from tests.diagnose.doctor.planted import Planted, changing
 from tests.diagnose.doctor.planted_on_digits import (
     SHOWN,
     Concatenating,
@@ -70,16 +69,7 @@ def plant(name: str, make: Callable[[], Planted], *answers: tuple[str, str]) -> 
     PLANTS[name] = make, set(answers)
 
 
-def changed(kind: type[nn.Module], change: Callable[[Any], object]) -> Callable[[], Planted]:
-    """Something is done to a trained network."""
-
-    def make() -> Planted:
-        net = copy.deepcopy(trained(kind))
-        with torch.no_grad():
-            change(net)
-        return case(net, "", "")
-
-    return make
+changed = changing(trained, lambda kind, net, **rest: case(net, "", "", **rest))
 
 
 def with_recipe(kind: type[nn.Module], recipe: Recipe) -> Callable[[], Planted]:
@@ -135,12 +125,12 @@ plant("plain_sign_flipped", written(Plain, "3.weight", "", "", lambda t: t.neg_(
 plant(
     "resnet_channels_rolled",
     written(Residual, "blocks.1.conv1.weight", "", "", _roll),
-    ("blocks.1.conv1", "stale_batch_norm"),
+    *(("blocks.1.conv1", cause) for cause in ("stale_batch_norm", "wrong_weights")),
 )
 plant(
     "separable_layer_not_loaded",
     changed(Separable, lambda net: net.pointwise[0].reset_parameters()),
-    ("pointwise.0", "stale_batch_norm"),
+    *(("pointwise.0", cause) for cause in ("stale_batch_norm", "wrong_weights")),
     (NETWORK, WRONG),
 )
 plant(

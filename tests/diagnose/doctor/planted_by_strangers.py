@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from sklearn.datasets import load_breast_cancer
-from tests.diagnose.doctor.planted import Planted, calibrated, override, ranged
+from tests.diagnose.doctor.planted import Planted, calibrated, changing, override, ranged, writing
 from tests.diagnose.doctor.planted_accidents import DATA, NETWORK, WRONG, Answers
 from tests.diagnose.doctor.planted_further import GREW, anywhere, coloured, sounds
 from tests.diagnose.doctor.planted_on_digits import digits, set_to, times
@@ -403,21 +403,8 @@ def patient(kind: type[nn.Module], net: nn.Module | None = None, **rest: Any) ->
     return Planted(trained(kind) if net is None else net, x[first:], y[first:], place="", causes=("",), **rest)
 
 
-def changed(kind: type[nn.Module], change: Callable[[Any], object], **rest: Any) -> Callable[[], Planted]:
-    """Something is done to a trained network."""
-
-    def make() -> Planted:
-        net = copy.deepcopy(trained(kind))
-        with torch.no_grad():
-            change(net)
-        return patient(kind, net, **rest)
-
-    return make
-
-
-def written(kind: type[nn.Module], tensor: str, change: Callable[[Tensor], object]) -> Callable[[], Planted]:
-    """Something is written into one tensor of a trained network."""
-    return changed(kind, lambda net: change(net.state_dict()[tensor]))
+changed = changing(trained, patient)
+written = writing(changed)
 
 
 def calibrated_on(kind: type[nn.Module], change: Callable[[Tensor], Tensor]) -> Callable[[], Planted]:
@@ -551,7 +538,12 @@ def _scaled(place: str, by: float) -> Callable[[Any], None]:
 
 # A convolutional network without norms.
 plant("vgg_bytes_in_calibration", calibrated_on(Vgg, lambda x: (x * 0.25 + 0.4) * 255), *anywhere((DATA,), UNLIKE))
-plant("vgg_kernel_flipped", written(Vgg, "conv2.weight", lambda w: w.copy_(w.flip(2, 3))), (NETWORK, WRONG))
+plant(
+    "vgg_kernel_flipped",
+    written(Vgg, "conv2.weight", lambda w: w.copy_(w.flip(2, 3))),
+    (NETWORK, WRONG),
+    ("conv2", "wrong_weights"),
+)
 plant("vgg_exploded_weight", written(Vgg, "conv3.weight", set_to((5, 3, 1, 1), 80.0)), *anywhere(("conv3",), GREW))
 plant("vgg_dead", written(Vgg, "conv2.bias", set_to(slice(0, 10), -100.0)), ("conv2", "dead_channels"))
 plant(
@@ -714,7 +706,7 @@ plant(
     "resnext_swapped",
     changed(ResNext, _exchanged("layers.0.conv2", "layers.2.conv2")),
     (NETWORK, WRONG),
-    *anywhere(("layers.0.conv2", "layers.2.conv2"), ("stale_batch_norm",)),
+    *anywhere(("layers.0.conv2", "layers.2.conv2"), ("stale_batch_norm", "wrong_weights")),
 )
 plant(
     "resnext_exploded_group",
@@ -835,7 +827,7 @@ plant(
     "shuffling_fresh_layer",
     changed(Shuffling, _fresh),
     (NETWORK, WRONG),
-    *anywhere(("second.5",), ("stale_batch_norm", *GREW)),
+    *anywhere(("second.5",), ("stale_batch_norm", "wrong_weights", *GREW)),
 )
 plant("shuffling_favourite", written(Shuffling, "fc.bias", set_to(3, 60.0)), (NETWORK, WRONG), *anywhere(("fc",), GREW))
 plant("shuffling_labels_from_one", _shifted(Shuffling, lambda y: (y + 1) % 10), (NETWORK, WRONG))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tests.diagnose.doctor.planted import Planted, calibrated, override, ranged
+from tests.diagnose.doctor.planted import Planted, calibrated, changing, override, ranged, writing
 from tests.diagnose.doctor.planted_accidents import DATA, NETWORK, WRONG, Answers
 from tests.diagnose.doctor.planted_on_digits import SHOWN, TRAINED, digits, set_to, times
 from torch import Tensor, nn
@@ -238,21 +238,8 @@ def patient(kind: type[nn.Module], net: nn.Module | None = None, **rest: Any) ->
     return Planted(trained(kind) if net is None else net, x[TRAINED:], y[TRAINED:], place="", causes=("",), **rest)
 
 
-def changed(kind: type[nn.Module], change: Callable[[Any], object], **rest: Any) -> Callable[[], Planted]:
-    """Something is done to a trained network."""
-
-    def make() -> Planted:
-        net = copy.deepcopy(trained(kind))
-        with torch.no_grad():
-            change(net)
-        return patient(kind, net, **rest)
-
-    return make
-
-
-def written(kind: type[nn.Module], tensor: str, change: Callable[[Tensor], object]) -> Callable[[], Planted]:
-    """Something is written into one tensor of a trained network."""
-    return changed(kind, lambda net: change(net.state_dict()[tensor]))
+changed = changing(trained, patient)
+written = writing(changed)
 
 
 def calibrated_on(kind: type[nn.Module], change: Callable[[Tensor], Tensor]) -> Callable[[], Planted]:

@@ -239,7 +239,7 @@ plant(
     "resnet_blocks_swapped",
     changed(Residual, _blocks_swapped),
     (NETWORK, WRONG),
-    ("blocks.0.conv1", "stale_batch_norm"),
+    *(("blocks.0.conv1", cause) for cause in ("stale_batch_norm", "wrong_weights")),
 )
 plant(
     "resnet_vanished_layer",

@@ -233,10 +233,10 @@ def _permuted() -> Planted:
 
 
 def _new_head() -> Planted:
-    torch.manual_seed(2)
     net = copy.deepcopy(trained(Transformer))
+    torch.manual_seed(2)
     net.head.reset_parameters()
-    return case(net, "network", "float_network_wrong")
+    return case(net, "head", "wrong_weights")
 
 
 def _loud(x: Tensor, y: Tensor) -> Tensor:

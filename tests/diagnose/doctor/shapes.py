@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.diagnose.doctor.planted import Planted
+from tests.diagnose.doctor.planted import Planted, changing, writing
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -155,21 +155,8 @@ def patient(kind: Any, net: nn.Module | None = None, **rest: Any) -> Planted:
     return Planted(net, rest.pop("x", x[TRAINED:]), rest.pop("y", y[TRAINED:]), place="", causes=(), **rest)
 
 
-def changed(kind: Any, change: Callable[[Any], object], **rest: Any) -> Callable[[], Planted]:
-    """Something is done to a trained network."""
-
-    def make() -> Planted:
-        net = copy.deepcopy(trained(kind))
-        with torch.no_grad():
-            change(net)
-        return patient(kind, net, **rest)
-
-    return make
-
-
-def written(kind: Any, tensor: str, change: Callable[[Tensor], object]) -> Callable[[], Planted]:
-    """Something is written into one tensor of a trained network."""
-    return changed(kind, lambda net: change(net.state_dict()[tensor]))
+changed = changing(trained, patient)
+written = writing(changed)
 
 
 def shown(kind: Any, change: Callable[[Tensor], Tensor], both: bool = True) -> Callable[[], Planted]:

@@ -17,6 +17,7 @@ from intact8.diagnose.doctor import quantization_error
 from intact8.diagnose.doctor.activations import examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.float_checks import exploded
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
 from intact8.diagnose.doctor.report import CalibrationQuality
@@ -299,6 +300,70 @@ def test_dead_channels_are_counted() -> None:
     assert (found.place, found.evidence["dead"]) == ("0", 2)
 
 
+def test_layers_behind_a_dead_one_are_no_findings() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    with torch.no_grad():
+        model[0].bias.fill_(-100)
+    bed = Bed(model, torch.randn(64, 4))
+    assert [f.place for f in dead_channels(bed.sim.graph, bed.sim.weight_points, bed.seen)] == ["0"]
+
+
+def test_dead_channels_behind_a_join() -> None:
+    class Join(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(8, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.c(torch.cat([self.a(x), self.b(x)], 1).relu())
+            return y
+
+    model = Join()
+    with torch.no_grad():
+        model.b.bias.fill_(-100)
+    bed = Bed(model, torch.randn(64, 3, 4, 4))
+    assert [f.place for f in dead_channels(bed.sim.graph, bed.sim.weight_points, bed.seen)] == ["b"]
+
+
+def test_statistics_as_they_begin_are_a_proof() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    with torch.no_grad():
+        model[0].weight.mul_(10)
+    bed = Bed(model, torch.randn(64, 3, 4, 4))
+    (found,) = stale_batch_norm(bed.network, bed.sim.graph, bed.data)
+    assert found.evidence["initial"] and "as they begin" in found.message
+
+
+@pytest.mark.parametrize("grows", ["0", "2"])
+def test_a_channel_far_too_large_is_named_where_it_grows(grows: str) -> None:
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 24, 1)
+    depthwise = nn.Conv2d(24, 24, 3, padding=1, groups=24, bias=False)
+    model = nn.Sequential(first, nn.ReLU(), depthwise, nn.ReLU(), nn.Conv2d(24, 4, 1))
+    with torch.no_grad():
+        model.get_submodule(grows).weight[5].mul_(300)
+    for recipe in (MINMAX, replace(MINMAX, equalize=True)):
+        bed = Bed(model, torch.randn(64, 3, 6, 6), recipe)
+        assert [(f.place, f.cause) for f in exploded(bed.sim, bed.seen)] == [(grows, "exploded_channel")]
+
+
+def test_what_the_recipe_names_has_too_few_bits_though_another_tensor_shares_the_range() -> None:
+    class Join(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(8, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.c(torch.cat([self.a(x), self.b(x)], 1))
+            return y
+
+    torch.manual_seed(0)
+    recipe = replace(MINMAX, overrides={"b": {"activation": {"bits": 2}}})
+    found = intact8.doctor(Join().eval(), torch.randn(400, 3, 4, 4), recipe=recipe, remedies=False, seconds=0).findings
+    assert (found[0].place, found[0].cause) == ("b", "few_bits")
+
+
 # -- calibration data -----------------------------------------------------------------------------------------------
 
 
@@ -312,6 +377,31 @@ def test_quality_names_the_extreme_sample() -> None:
     x[41] *= 30
     quality = Bed(nn.Linear(8, 4), uniform(96, 8), shown=x).quality()
     assert quality.extreme_sample == 41 and quality.extreme_ratio > 5
+
+
+def smooth(count: int, seed: int) -> Tensor:
+    """Pictures of which neighbours are alike."""
+    x = torch.randn(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+    return nn.functional.interpolate(x, scale_factor=4.0, mode="bilinear")
+
+
+def test_pictures_in_another_layout_are_strange() -> None:
+    x, other = smooth(96, 0), smooth(96, 1)
+    as_rows = other.permute(0, 2, 3, 1).reshape(other.shape)
+    model = nn.Conv2d(3, 4, 3)
+    same, quality = Bed(model, x, shown=other).quality(), Bed(model, x, shown=as_rows).quality()
+    assert same.input_shift < 0.6 and same.strange < 0.3
+    assert quality.input_shift > 1 and quality.strange > 0.9
+
+
+def test_sentences_of_padding_are_strange() -> None:
+    ids = torch.randint(0, 50, (128, 12), generator=torch.Generator().manual_seed(0))
+    padded = ids.clone()
+    padded[:, 3:] = 0
+    model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 4))
+    assert Bed(model, ids[:64], shown=ids[64:]).quality().strange < 0.3
+    quality = Bed(model, ids[:64], shown=padded[64:]).quality()
+    assert quality.input_shift > 1 and quality.strange > 0.9
 
 
 def test_quality_of_batches() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import intact8
 from intact8.diagnose.chunks import Chunk
-from intact8.diagnose.doctor.float_checks import overflowing, untrained
+from intact8.diagnose.doctor.findings import ordered
+from intact8.diagnose.doctor.float_checks import grown_everywhere, overflowing, untrained
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.repairs import repairs
+from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
 from intact8.diagnose.doctor.targets import targets_of
 
@@ -42,6 +48,25 @@ def test_numbers_count_by_the_variance_of_their_column() -> None:
     assert targets.score(wrong) == pytest.approx(0.5, abs=1e-5)
 
 
+def test_a_column_that_never_changes_hides_no_others() -> None:
+    """A pixel that is always black, and answered as nearly black, is no fault."""
+    y = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    y[:, 2] = 0.0
+    targets = targets_of(batches(torch.zeros(64, 2), y), 1, y)
+    assert targets is not None and targets.score(y + 0.003) > 0.99
+    wrong = y.clone()
+    wrong[:, 0] = 100.0  # worse than its mean: nothing of this column, all of the others
+    assert targets.score(wrong) == pytest.approx(0.75, abs=1e-3)
+
+
+def test_numbers_in_other_units_by_channel() -> None:
+    y = torch.randn(32, 2, 3, 3, generator=torch.Generator().manual_seed(0))
+    targets = targets_of(batches(torch.zeros(32, 2), y), 1, y)
+    assert targets is not None
+    other = torch.stack([3 * y[:, 0] - 1, y[:, 1]], 1)
+    assert targets.score(other) == pytest.approx(0.5, abs=1e-3) and targets.renumbered(other) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("y", [torch.zeros(8), torch.full((8,), 9), torch.zeros(8, 4)], ids=["one", "beyond", "shape"])
 def test_what_is_no_target(y: Tensor) -> None:
     assert targets_of(batches(torch.zeros(8, 2), y), 1, torch.zeros(8, 3)) is None
@@ -70,6 +95,84 @@ def test_weights_as_initialized_and_copies_of_rows() -> None:
         net[4].weight.copy_(net[4].weight[:1].expand(16, 16))
     found = {f.place: f.message for f in untrained(simulation(net, torch.randn(32, 16)))}
     assert found.keys() == {"4", "5"} and "copies" in found["4"] and "initialized" in found["5"]
+
+
+def test_weights_that_are_huge_in_most_layers() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(*(nn.Linear(16, 16) for _ in range(3))), torch.randn(32, 16)
+    with torch.no_grad():
+        net[0].weight.mul_(1e4)
+        assert grown_everywhere(simulation(net, x)) == []
+        net[2].weight.mul_(1e4)
+    (found,) = grown_everywhere(simulation(net, x))
+    assert found.evidence["layers"] == ["0", "2"] and "diverged" in found.message
+
+
+def test_a_wrong_network_that_has_no_program_is_reported() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), torch.randn(400, 8)
+    with torch.no_grad():
+        net[0].weight.mul_(1e13)
+        net[0].bias.fill_(-1e15)
+        net[2].weight.mul_(1e13)
+    report = intact8.doctor(net, [(x, torch.randint(0, 4, (400,)))], seconds=0)
+    assert (report.findings[0].place, report.findings[0].cause) == ("network", "float_network_wrong")
+    assert "already wrong" in report.verdict.reason
+
+
+def offered(net: nn.Module, x: Tensor) -> list[str]:
+    """What is tried to put right."""
+    sim = simulation(net, x)
+    network = FloatNetwork(net, x, torch.device("cpu"))
+    return [f"{r.node.name}: {r.text}" for r in repairs(sim, gather(x, network.captured, network.device, 64))]
+
+
+def test_recurrent_weights_get_the_usual_size() -> None:
+    torch.manual_seed(0)
+    net, x = nn.LSTM(8, 16, 2, batch_first=True), torch.randn(32, 6, 8)
+    assert not any("times as large as the weights of other layers" in text for text in offered(net, x))
+    with torch.no_grad():
+        net.weight_hh_l0.mul_(20)
+    assert any("weight_hh_l0, " in text and "as the weights of other layers" in text for text in offered(net, x))
+
+
+def test_inputs_and_results_lose_their_means() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Conv1d(8, 1, 3)), torch.randn(32, 4, 8)
+    assert any("channels with mean 0" in text and "deviation" not in text for text in offered(net, x))
+    assert not any("loses its mean" in text for text in offered(net, x))
+    with torch.no_grad():
+        net[2].bias.fill_(-50.0)
+    assert any(text.startswith("2: channel 0") and "loses its mean" in text for text in offered(net, x))
+
+
+def test_only_weights_of_one_size_are_exchanged() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.randn(32, 8)
+    assert any("exchange" in text for text in offered(net, x))
+    with torch.no_grad():
+        net[0].weight.mul_(100)
+    assert not any("exchange" in text for text in offered(net, x))
+
+
+def test_causes_come_before_what_makes_up_for_them() -> None:
+    def finding(cause: str, place: str, severity: str = "error", **rest: Any) -> Finding:
+        return Finding(cause, place, severity, "", "", **rest)
+
+    dead = finding("dead_channels", "a")
+    partly = finding("wrong_setting", "b", evidence={"recovers": 0.6, "accuracy": (0.5, 0.8)})
+    nearly = finding("wrong_setting", "b", evidence={"recovers": 0.9, "accuracy": (0.5, 0.9)})
+    assert ordered([partly, dead], ["a", "b"])[0] == dead and ordered([nearly, dead], ["a", "b"])[0] == nearly
+    whole = finding("float_network_wrong", "network")
+    scale = finding("wrong_scale", "a", evidence={"recovers": 0.4, "accuracy": (0.1, 0.4)})
+    assert ordered([whole, replace(dead, place="b"), scale], ["a", "b"])[0].cause == "dead_channels"
+    diverged = finding("float_network_wrong", "network", evidence={"layers": ["a", "b"]})
+    assert ordered([dead, diverged], ["a", "b"])[0] == diverged
+    left, fault = (
+        finding("accumulated", "network", "note", noise=5e-4),
+        finding("unlike_data", "calibration data", "note"),
+    )
+    assert ordered([left, fault], [])[0] == fault
 
 
 def test_first_operation_with_infinite_results() -> None:

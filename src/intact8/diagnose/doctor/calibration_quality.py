@@ -103,17 +103,27 @@ def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
 
 
 def _features(samples: Samples, index: int) -> Tensor | None:
-    """Return coarse features of one input, float64 (samples, features): means of its parts, and its spread."""
+    """Return coarse features of one input, float64 (samples, features).
+
+    Of numbers the means of parts, the spread, and how much neighbours differ along every dimension of space, which
+    shows other layouts, sizes and sharpness; of indices the shares of different ones and of the most frequent one.
+    """
     rows = []
     for batch in samples:
         x = batch.inputs[index]
-        if not x.is_floating_point() or x.dim() < 2:
+        if x.dim() < 2 or x.dtype == torch.bool:
             return None
+        if not x.is_floating_point():
+            counts = [torch.unique(row, return_counts=True)[1] for row in x.flatten(1).cpu()]
+            pairs = [(len(count) / x[0].numel(), int(count.max()) / x[0].numel()) for count in counts]
+            rows.append(torch.tensor(pairs, dtype=torch.float64))
+            continue
         x = x.detach().double().cpu().reshape(len(x), -1 if x.dim() == 2 else x.shape[1], *x.shape[2:])
         parts = (
             nn.functional.adaptive_avg_pool2d(x, COARSE) if x.dim() == 4 else x.flatten(2).mean(2) if x.dim() > 2 else x
         )
-        rows.append(torch.cat([parts.flatten(1), x.flatten(1).std(1, keepdim=True)], 1))
+        rough = [x.diff(dim=d).abs().flatten(1).mean(1, keepdim=True) for d in range(2, x.dim()) if x.shape[d] > 1]
+        rows.append(torch.cat([parts.flatten(1), x.flatten(1).std(1, keepdim=True), *rough], 1))
     return torch.cat(rows) if len({row.shape[1] for row in rows}) == 1 else None
 
 

@@ -160,6 +160,8 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
     few = reason == "channels" and facts["outlier_channel_gain_db"] >= 0.7 * facts["channel_gain_db"]
     name, message, remedy = LAYER_CAUSES[reason]
     place = facts["sum"] if reason == "cancellation" else site.name
+    if reason in ("bits", "symmetric") and site.part == "activation":
+        place = _named_by_the_recipe(sim, site.name) or place
     return Cause("outlier_channel" if few else name, place, message.format(**words), remedy.format(**words), facts)
 
 
@@ -187,7 +189,7 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
     if apart:
         return "unlike_data", unlike
-    moved = f"means of the inputs differ by up to {q.input_shift:.2g} standard deviations from those of the data"
+    moved = f"features of the inputs differ by up to {q.input_shift:.2g} standard deviations from those of the data"
     if q.input_shift > APART and q.strange > STRANGE:
         return "unlike_data", f"{moved}, and {q.strange:.0%} of them are like none"
     if q.classes is not None and q.data_classes is not None and q.classes <= q.data_classes / 2:

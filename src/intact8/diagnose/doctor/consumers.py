@@ -54,7 +54,7 @@ def importance(
             seen.add((reader.name, offset))
             if reader.name in layers and reader.inputs[0] == here and not transposed(reader):
                 columns = column_power(reader, tensors)
-                if behind_depthwise and 1 < len(columns) == _depthwise_channels(reader, tensors):
+                if behind_depthwise and 1 < len(columns) == depthwise_channels(reader, tensors):
                     later = importance(graph, tensors, layers, reader.name, len(columns), behind_depthwise=True)
                     columns = columns * later / later.mean()
                 # A flattened (C, H, W) has H·W columns in a row for each channel; along other axes there is no telling.
@@ -69,7 +69,7 @@ def importance(
     return total if total.max(initial=0.0) > 0 else np.ones(channels)
 
 
-def _depthwise_channels(node: Node, tensors: Mapping[str, Tensor]) -> int:
+def depthwise_channels(node: Node, tensors: Mapping[str, Tensor]) -> int:
     """Return the channels of a convolution that makes one channel of each; 0 for other layers."""
     groups = groups_of(node)
     return groups if node.op == "conv" and len(tensors[node.params["weight"]]) == groups else 0

@@ -10,11 +10,13 @@ from torch import Tensor
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
-from intact8.diagnose.doctor.findings import HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
+from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
 from intact8.diagnose.doctor.float_checks import (
+    FLOAT_CAUSES,
     Answers,
     behind_statistics,
     exploded,
+    grown_everywhere,
     norms,
     proven,
     put_right,
@@ -30,6 +32,7 @@ from intact8.diagnose.doctor.network_checks import (
     dead_gains,
     islands,
     mismatch,
+    reads_nothing_new,
     stale_batch_norm,
 )
 from intact8.diagnose.doctor.repairs import UNUSUAL
@@ -39,6 +42,7 @@ from intact8.diagnose.doctor.tensor_statistics import Statistics, observe
 from intact8.diagnose.doctor.weights import examine_weight
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity import sensitivity
+from intact8.errors import ProgramError
 from intact8.simulation.simulation import Simulation
 
 Step = Callable[[str], object]
@@ -87,9 +91,10 @@ def examine(
         stale = []  # the data are unlike those the network was trained and calibrated on
     findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
+    findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
-    findings = put_right(sim, answers, data, [*findings, *untrained(sim), *unlike_others(sim)])
+    findings = put_right(sim, answers, data, [*findings, *untrained(sim), *grown_everywhere(sim), *unlike_others(sim)])
     findings = behind_statistics(findings, network, sim, answers, data)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
@@ -100,7 +105,12 @@ def examine(
     total, _ = exact.noise(sim)
     findings += float_results(sim, exact)
     evidence = _evidence(sim, seen, shown)
-    noise = _noise_alone(sim, exact) if evidence else {}
+    try:
+        noise = _noise_alone(sim, exact) if evidence else {}
+    except ProgramError:  # the scales of a network that is wrong may be beyond all integers; that it is wrong is known
+        if not any(f.severity == "error" and f.cause in FLOAT_CAUSES for f in findings):
+            raise
+        evidence, noise = {}, {}
     measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
@@ -162,10 +172,10 @@ def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
         with unquantized(sim):
             point.quantizing = True
             noise, _ = exact.noise(sim)
-        if noise < (NOTE if point.scheme.bits < 8 else WARNING):
-            continue
         roles = [role for role in node.params if role.startswith("weight")]
         ratio, role = max((_imbalance(sim.tensors[node.params[role]]), role) for role in roles)
+        if noise < (NOTE if point.scheme.bits < 8 else WARNING if ratio > UNUSUAL else ERROR):
+            continue
         cause, remedy = "few_bits", "leave it float"
         message = f"its weights and the rows of its inputs have {point.scheme.bits} bits, which are too few"
         if point.scheme.bits < 8:

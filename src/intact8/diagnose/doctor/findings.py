@@ -101,12 +101,14 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
     def follows(finding: Finding) -> bool:
         return finding.cause == "stale_batch_norm" and places.get(finding.place, -1) > changed
 
-    def key(finding: Finding) -> tuple[int, bool, float, bool, int]:
-        noise, place = finding.noise, 0
+    def key(finding: Finding) -> tuple[int, bool, float, int, int]:
+        noise, place, rank = finding.noise, 0, 2 * (finding.cause in BY_THE_WAY)
+        if finding.cause == "accumulated" and finding.severity == "note":  # it is what is left where nothing is wrong
+            noise, rank = 0.0, 1
         if finding in stale:  # the first of them is where the network was changed
             noise, place = loudest, places.get(finding.place, len(places))
         grave = SEVERITIES.index(finding.severity)
-        return grave, finding.cause not in IN_WEIGHTS, -noise, finding.cause in BY_THE_WAY, place
+        return grave, finding.cause not in IN_WEIGHTS, -noise, rank, place
 
     first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES and not follows(f)]
     return (*causes_first(first, order), *sorted((f for f in findings if f not in first), key=key))

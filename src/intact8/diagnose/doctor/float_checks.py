@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.repairs import (
     LARGE_EPS,
@@ -24,7 +24,7 @@ from intact8.diagnose.doctor.repairs import (
     followed_by,
     tried_repairs,
 )
-from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
+from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
@@ -60,13 +60,16 @@ other inputs than in training. Trained networks, overfitted ones among them, sta
 TOO_LARGE = 4.0
 """Times as large as suits the labels from which scores are not those of training; sound networks stay below 2."""
 
+OTHER_UNITS = 0.06
+"""Share of the variance that answers explain in other units only, from which they are not what was trained: least
+squares leave no scale and no mean to be corrected. Twelve sound networks stay below 0.021."""
+
 DIVERGED, ANOTHER = 0.1, 0.5
 """Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
 gave that is lost."""
 
-WRONG, HEALED = 0.1, 0.4
-"""What a score lacks from which a network is wrong enough to tell why; and the share of it that new statistics of batch
-norms leave at most where they were at fault."""
+HEALED = 0.4
+"""Share of what a score lacks that new statistics of batch norms leave at most where they were at fault."""
 
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
@@ -225,8 +228,38 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     for name in sound:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound)
+    for name in sim.graph.nodes:  # in the order in which they run, so that a finding moves up a chain of them
+        _follows(sim, name, found, seen)
     large = _exploded_layers(sim, [name for name in given if found.get(name) is None])
     return [*(finding for finding in found.values() if finding is not None), *large]
+
+
+def _follows(sim: Simulation, name: str, found: dict[str, Finding | None], seen: Statistics) -> None:
+    """Leave one finding of a channel that is far too large before a depthwise layer and behind it: where it grows."""
+    node, finding = sim.graph.nodes[name], found.get(name)
+    if finding is None or finding.cause != "exploded_channel" or not depthwise_channels(node, sim.tensors):
+        return
+    before = sim.graph.nodes[node.inputs[0]]
+    while before.op in CHANNELWISE and len(before.inputs) == 1 and before.name not in found:
+        before = sim.graph.nodes[before.inputs[0]]
+    earlier, made = found.get(before.name), seen.made.get(before.name)
+    channels = finding.evidence["channels"]
+    if (
+        made is None
+        or earlier is None
+        or earlier.cause != "exploded_channel"
+        or earlier.evidence["channels"] != channels
+    ):
+        return
+    equalized = before.params.get("equalize.out")
+    width = np.maximum(np.abs(made.low), np.abs(made.high))
+    width = width if equalized is None else width * np.asarray(sim.tensors[equalized].detach().cpu()).reshape(-1)
+    if width.max() / max(float(np.median(width)), 1e-30) < earlier.evidence["ratio"] ** 0.5:
+        found[before.name] = None  # it weighs so much because of the depthwise weights
+    else:
+        severity = min(earlier.severity, finding.severity, key=SEVERITIES.index)
+        message = f"{earlier.message}; behind {name} it weighs {finding.evidence['ratio']:.3g} times as much"
+        found[before.name], found[name] = replace(earlier, severity=severity, message=message), None
 
 
 def norms(sim: Simulation) -> list[Node]:
@@ -327,6 +360,25 @@ def untrained(sim: Simulation) -> list[Finding]:
     return [replace(f, severity="warning", remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
 
+def grown_everywhere(sim: Simulation) -> list[Finding]:
+    """Return the finding of weights that are huge in most layers: it is the training, and no single layer."""
+    weights = {n.name: sim.tensors[n.params["weight"]].detach() for n in sim.graph if n.op in ("conv", "linear")}
+    gains = {
+        name: float(output_first(w, sim.graph.nodes[name]).flatten(1).norm(dim=1).median())
+        for name, w in weights.items()
+    }
+    grown = [name for name, gain in gains.items() if gain > EXPLODED]
+    if not 2 * len(grown) > len(gains) > 1:
+        return []
+    largest = max(gains.values())
+    message = (
+        f"the weights of {len(grown)} of {len(gains)} layers are huge, and make {largest:.3g} of unit inputs: training "
+        "has diverged"
+    )
+    remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
+    return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence={"layers": grown})]
+
+
 def _copies(weight: Tensor) -> int:
     """Return the number of rows that repeat others and are not 0."""
     rows = weight.reshape(len(weight), -1)
@@ -359,12 +411,14 @@ def behind_statistics(
     """Find out what is wrong where a batch norm's statistics are not those of its inputs.
 
     Where one thing put right before it makes them fit, it is that. Else new statistics repair stale ones, and wrong
-    weights they do not: where the right answers are known, that tells. Of the first layer it may be the inputs, too.
+    weights they do not: where the right answers are known, that tells. Of the first layer it may be the inputs, too;
+    and where new statistics of another norm help, they are old in general.
     """
     out, graph = [], sim.graph
     for finding in known:
         node = graph.nodes.get(finding.place)
         suspect = finding.cause == "stale_batch_norm" and "batch_norm" in finding.evidence
+        suspect = suspect and "initial" not in finding.evidence  # statistics that were never collected are a proof
         if node is None or not suspect:
             out.append(finding)
             continue
@@ -380,7 +434,8 @@ def behind_statistics(
                 out.append(Finding(repair.cause, place, "error", message, TRAIN_ON, evidence={"fits": after}))
             continue
         place = _layer_before(graph, node)
-        if answers is None or 1 - answers.score < WRONG or _reads_input(graph, graph.nodes[place]):
+        others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
+        if others or answers is None or not _mostly_lost(answers) or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
             continue
         score = max(_score(_renewed(network, samples, names), samples, answers) for names in ([name], None))
@@ -393,6 +448,12 @@ def behind_statistics(
         )
         out.append(_finding("wrong_weights", place, message, batch_norm=name))
     return out
+
+
+def _mostly_lost(answers: Answers) -> bool:
+    """Return whether a network has lost most of what there is to learn, as wrong weights make it."""
+    chance = answers.targets.chance()
+    return answers.score - chance < MOST * (1 - chance)
 
 
 def _layer_before(graph: Graph, node: Node) -> str:
@@ -531,19 +592,22 @@ def wrong_network(
     message, severity, evidence = "", "error", {}
     if answers is not None:
         targets, chance = answers.targets, answers.targets.chance()
+        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
         if answers.score < chance + (ABOVE_CHANCE if targets.classes else ABOVE_MEAN) * (1 - chance):
             message = f"{right}; guessing gives {chance:.1%}"
         elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
             severity = "error" if answers.confidence - answers.score > 2 * OVERCONFIDENT else "warning"
+        elif not targets.classes and answers.renumbered > max(answers.score + OTHER_UNITS, repaired):
+            message = f"{right}, and it {targets.said(answers.renumbered)} with its answers in other units"
+            severity = "error" if answers.renumbered - answers.score > 2 * OTHER_UNITS else "warning"
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning"
-        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" for f in known)
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
-        if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME, MOST):
+        if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME * targets.classes, MOST):
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
             message, severity = f"{message or right}; with {how} it {targets.said(other)}", "error"
             evidence = {"accuracy": (answers.score, other)}
@@ -589,14 +653,19 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         known: findings of single layers.
     """
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
-    direct = any(cause in ("dead_channels", "exploded_weight", "exploded_channel") for _, cause in errors)
+    direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
+    least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
     helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets) if r.helps]
-    helping = [r for r in helping if not (direct and r.repair.change)]  # inputs do not make weights large, or dead
+    # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
+    helping = [r for r in helping if not r.repair.change or r.share > least]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
-    best = next((r for r in alike if r.repair.cause not in COMPENSATING), helping[0])
+    best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
+    best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
+        best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     inputs = next((r for r in alike if r.repair.change), None)  # prepared wrongly more often than layers are
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
@@ -659,12 +728,16 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     """
     places = {name: i for i, name in enumerate(order)}
     layers = {f.place for f in findings if f.cause in OF_LAYERS}
-    grown = any(f.cause in ("exploded_weight", "exploded_channel", "dead_channels") for f in findings)
+    shown = [f for f in findings if f.cause in ("exploded_weight", "exploded_channel", "dead_channels")]
+    first, grown = min((places.get(f.place, len(places)) for f in shown), default=len(places)), bool(shown)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
     seen = any(f.cause == "wrong_weights" and "recovers" not in f.evidence for f in findings)
-    whole = recovers <= MOST and (len(layers) > 2 or recovers > 0) and not seen
+    apart = [f for f in findings if not (grown and f.cause in COMPENSATING)]  # a scale may make up for what has grown
+    explained = any("recovers" in f.evidence for f in apart)
+    whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
+    whole |= any(f.cause == "float_network_wrong" and "layers" in f.evidence for f in findings)  # in most layers
     whole &= not any({"bound", "copies"} & f.evidence.keys() for f in findings)  # weights that are a proof
 
     def key(finding: Finding) -> tuple[int, int, int]:
@@ -673,6 +746,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             return 0, kind, 0
         if finding.cause in OF_LAYERS:
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
+            # Behind what the results themselves show, a repair that leaves a part may be making up for it.
+            told &= places.get(finding.place, 0) <= first or finding.evidence.get("recovers", 0.0) > NEARLY_ALL
             if {"bound", "copies"} & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first

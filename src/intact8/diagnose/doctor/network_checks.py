@@ -155,7 +155,10 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
     )
     message += f"; its eps is {eps:.3g}" if eps > USUAL_EPS else ""
     remedy = "the float network itself is wrong: load the right statistics, or renew them on batches in training mode"
-    evidence = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
+    evidence: dict[str, Any] = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
+    if bool((norm.running_mean == 0).all()) and bool((running == 1).all()):
+        message += "; all means are 0 and all variances 1, as they begin"
+        evidence["initial"] = True
     level = "error" if off >= CERTAIN else "warning"
     return Finding("stale_batch_norm", place, level, message, remedy, evidence=evidence)
 
@@ -167,26 +170,47 @@ def _median(values: Array) -> float:
 def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> list[Finding]:
     """Return findings of the layers with a weight of which, or of whose activation, a good part never changes.
 
-    Where an activation changes no more, only what is 0 behind it counts: a gate that is always open is no fault.
+    Where an activation changes no more, only what is 0 behind it counts: a gate that is always open is no fault. What
+    a layer makes of inputs that never change follows from the layer before it, and is no finding of its own.
     """
     found: dict[str, Finding] = {}
-    for name, t in seen.made.items():
-        width, size = t.high - t.low, np.maximum(np.abs(t.low), np.abs(t.high))
-        usual, layer = _median(width[width > 0]), name
-        low, high = seen.flat.get(name, (-np.inf, np.inf))
-        still = ~(np.isclose(t.low, low) | np.isclose(t.high, high))
-        if graph.nodes[name].op == "table":
-            layer = graph.nodes[name].inputs[0]
+    for name, (layer, part) in ((n, made) for n in seen.made for made in _made_by(graph, n)):
+        t, (low, high) = seen.made[name], seen.flat.get(name, (-np.inf, np.inf))
+        width, size = (t.high - t.low)[part], np.maximum(np.abs(t.low), np.abs(t.high))[part]
+        usual = _median(width[width > 0])
+        still = ~(np.isclose(t.low[part], low) | np.isclose(t.high[part], high))
+        if layer != name:
             before = seen.made.get(layer)
             usual = usual if before is None else max(usual, _median(before.high - before.low))
             still = size <= DEAD_WIDTH * max(size.max(), 1.0)
         channels, dead = len(width), int((still & (width <= DEAD_WIDTH * usual)).sum())
-        if layer in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
+        large = channels > 1 and dead >= max(2, DEAD_SHARE * channels)
+        if layer in layers and large and not reads_nothing_new(seen, layer):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             severity = "error" if dead >= MOSTLY_DEAD * channels else "warning"
             found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])
+
+
+def _made_by(graph: Graph, name: str) -> list[tuple[str, slice]]:
+    """Return the nodes that make a tensor's channels, and which: of an activation what it reads, joined or not."""
+    if graph.nodes[name].op != "table":
+        return [(name, slice(None))]
+    before = graph.nodes[graph.nodes[name].inputs[0]]
+    if before.op != "cat" or before.attrs["axis"] != 1:
+        return [(before.name, slice(None))]
+    ends = np.cumsum([0, *(int(graph.nodes[n].shape[1] or 0) for n in before.inputs)])
+    return [(n, slice(int(a), int(b))) for n, a, b in zip(before.inputs, ends, ends[1:], strict=False)]
+
+
+def reads_nothing_new(seen: Statistics, layer: str) -> bool:
+    """Return whether what a layer reads never changes."""
+    read = seen.read.get(layer)
+    if read is None:
+        return False
+    size = np.maximum(np.abs(read.low), np.abs(read.high))
+    return bool((read.high - read.low <= DEAD_WIDTH * size).all())
 
 
 def dead_gains(gains: Mapping[str, Tensor]) -> list[Finding]:

@@ -42,6 +42,9 @@ standard errors at most."""
 UNUSUAL = 5.0
 """Times the size of its like from which a channel, or a weight, is set to it to see whether that helps."""
 
+OFF_CENTRE = 30.0
+"""Standard deviations that a channel's mean must be away from 0 to be tried at 0."""
+
 USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
 """The number that most networks add to variances, and the largest one that frameworks add by default."""
 
@@ -256,21 +259,26 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
             before = sim.graph.nodes[node.inputs[0]] if node.inputs else node
             yield from _turned(node, sim.tensors[node.params["weight"]].detach(), _flattened(sim.graph, before))
     layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
-    yield from _sized([node for node in layers if node.op != "scale_shift"], sim.tensors)
+    yield from _sized(nodes, sim.tensors)
     yield from _exchanged(layers, sim.tensors)
 
 
-def _sized(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield layers whose weights are far larger or smaller than usual, by what they make of unit inputs, as usual."""
-    weights = {node.name: output_first(tensors[node.params["weight"]].detach(), node).flatten(1) for node in layers}
-    gains = {name: float(w.square().sum(1).mean().sqrt()) for name, w in weights.items()}
+def _sized(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield layers of which a weight is far larger or smaller than usual, by what it makes of unit inputs, as usual."""
+    weights = {}
+    for node in nodes:
+        if node.op in AFFINE and node.op != "scale_shift" and "weight" in node.params:
+            weights[node.params["weight"]] = node, output_first(tensors[node.params["weight"]].detach(), node)
+        elif "weight_hh" in node.params:
+            names = [name for role, name in node.params.items() if role.startswith("weight_")]
+            weights |= {name: (node, tensors[name].detach()) for name in names}
+    gains = {name: float(w.flatten(1).square().sum(1).mean().sqrt()) for name, (_, w) in weights.items()}
     usual = sorted(gains.values())[len(gains) // 2] if gains else 0.0
-    for node in layers:
-        gain = gains[node.name]
+    for name, (node, _) in weights.items():
+        gain = gains[name]
         if usual > 0 and gain > 0 and not 1 / SIZES < gain / usual < SIZES:
-            smaller = {node.params["weight"]: tensors[node.params["weight"]].detach() * (usual / gain)}
-            text = f"its weight, {gain / usual:.3g} times as large as those of other layers, is as large"
-            yield Repair("wrong_scale", text, node, smaller)
+            text = f"{name}, {gain / usual:.3g} times as large as the weights of other layers, is as large"
+            yield Repair("wrong_scale", text, node, {name: tensors[name].detach() * (usual / gain)})
 
 
 def _flattened(graph: Graph, node: Node) -> list[int]:
@@ -298,11 +306,14 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
 
 
 def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield pairs of layers of one shape with each other's weights, and biases."""
+    """Yield pairs of layers of one shape and about one size with each other's weights, and biases."""
     pairs = [(a, b) for i, a in enumerate(layers) for b in layers[i + 1 :] if a.params["weight"] != b.params["weight"]]
     for a, b in pairs[:PAIRS]:
         both = [role for role in ("weight", "bias") if role in a.params and role in b.params]
         if any(tensors[a.params[role]].shape != tensors[b.params[role]].shape for role in both):
+            continue
+        one, other = (float(tensors[n.params["weight"]].detach().square().mean().sqrt()) for n in (a, b))
+        if max(one, other) > SIZES * min(one, other):  # what was trained together is of one size
             continue
         for count in range(1, len(both) + 1):
             names = [(a.params[role], b.params[role]) for role in both[:count]]
@@ -476,6 +487,13 @@ def _channel(node: Node, sizes: tuple[int, Tensor, Tensor]) -> Iterator[Repair]:
     """Yield the repair of the channel that is by far the largest: it gets the size of the median one."""
     axis, size, mean = sizes
     alive = size[size > 0]
+    behind = [1] * (len(node.shape) - 1 - axis)
+    beyond = (size.square() - mean.square()).clamp(min=0).sqrt() * OFF_CENTRE < mean.abs()
+    if bool(beyond.any()):
+        shift = torch.where(beyond, mean, 0.0).reshape(-1, *behind)
+        channels = ", ".join(map(str, beyond.nonzero().reshape(-1).tolist()[:5]))
+        text = f"channel {channels}, whose mean is over {OFF_CENTRE:.0f} times its deviation, loses its mean"
+        yield Repair("exploded_channel", text, node, shift=shift)
     if len(alive) < 4:
         return
     usual = alive.median()
@@ -484,7 +502,6 @@ def _channel(node: Node, sizes: tuple[int, Tensor, Tensor]) -> Iterator[Repair]:
         ratio = float(size[channel] / usual)
         factor = torch.ones(len(size))
         factor[channel] = 1 / ratio
-        behind = [1] * (len(node.shape) - 1 - axis)
         text = f"channel {channel}, {ratio:.3g} times as large as the median one, is made as large"
         yield Repair("exploded_channel", text, node, gain=factor.reshape(-1, *behind))
         if abs(float(mean[channel])) > float(size[channel]) / 2:
@@ -538,6 +555,7 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs divided by 255": (2, lambda x: x / 255),
     "inputs multiplied by 255": (2, lambda x: x * 255),
     "inputs with mean 0 and standard deviation 1": (3, lambda x: (x - x.mean()) / x.std().clamp(min=1e-12)),
+    "channels with mean 0": (2, lambda x: _centred(x, 1)),
     "channels with mean 0 and standard deviation 1": (2, lambda x: _standard(x, 1)),
     "features with mean 0 and standard deviation 1": (3, lambda x: _standard(x, x.dim() - 1)),
     "channels in reverse order": (3, lambda x: x.flip(1)),
@@ -556,9 +574,13 @@ INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 """The same for indices, of words say."""
 
 
+def _centred(x: Tensor, axis: int) -> Tensor:
+    return x - x.mean([d for d in range(x.dim()) if d != axis], keepdim=True)
+
+
 def _standard(x: Tensor, axis: int) -> Tensor:
-    dims = [d for d in range(x.dim()) if d != axis]
-    return (x - x.mean(dims, keepdim=True)) / x.std(dims, keepdim=True).clamp(min=1e-12)
+    x = _centred(x, axis)
+    return x / x.std([d for d in range(x.dim()) if d != axis], keepdim=True).clamp(min=1e-12)
 
 
 def _prepared(graph: Graph, samples: Samples) -> Iterator[Repair]:

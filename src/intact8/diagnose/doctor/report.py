@@ -96,8 +96,8 @@ class CalibrationQuality:
             answers; None where outputs are not classes.
         data_classes: effective number of classes in as many samples of the representative data.
         input_quantiles, data_quantiles: 1 % and 99 % quantile of its inputs, and of the representative data's.
-        input_shift: by how many standard deviations of a feature of the inputs (means of parts, spread) the means
-            of calibration and representative data differ; 0 where no difference is sure.
+        input_shift: by how many standard deviations of a feature of the inputs (means of parts, spread, differences of
+            neighbours) the means of calibration and representative data differ; 0 where no difference is sure.
         strange: share of the samples that are further from every representative one, by those features, than nearly
             all of these are from each other.
         extreme_sample: the sample that reaches furthest beyond the others.

@@ -156,6 +156,8 @@ def doctor(
         noise, value = reference.noise(quantized)
         outcomes.append(Outcome(label, value, noise))
     step("time")
+    refusal = refused(found.findings)
+    seconds = 0.0 if refusal else seconds
     verdict = decide(network, search.sim, held_out, outcomes[0], outcomes[2], tolerance, seconds)
     return DoctorReport(
         metric=name,
@@ -167,7 +169,7 @@ def doctor(
         outcomes=tuple(outcomes),
         recipe_toml=search.candidate.recipe.to_toml(),
         recalibrate=search.candidate.recalibrate and calibration is not None,
-        verdict=replace(verdict, **refused(found.findings)),
+        verdict=replace(verdict, **refusal),
         samples={"calibration": len(given), "examined": len(chosen), "held_out": len(held_out)},
     )
 

@@ -16,6 +16,10 @@ FACTORS = range(-24, 9)
 PLACES = 512
 """Places of a sample that are judged, about."""
 
+NARROW = 1e-3
+"""Share of the variance of a narrow column (three in four of those that vary are wider) below which one counts by this
+share: a pixel that is always black has no variance of its own to count errors by."""
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -49,12 +53,7 @@ class Targets:
         Being too sure is no fault that repairs should be judged by.
         """
         if not self.classes:
-            dims = [d for d in range(self.values.dim()) if d != 1]
-            right = self.values.double()
-            variance = right.var(dims, correction=0, keepdim=True)
-            variance = variance.clamp(min=1e-12 * float(variance.max()) + 1e-30)
-            errors = (output.double().cpu().reshape(right.shape) - right).nan_to_num(1e30, 1e30, -1e30)
-            return 1.0, (errors.square() / variance).flatten(1).mean(1)
+            return 1.0, self._errors(output).mean((1, 2))
         scores = self._scores(output)
         if bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all()):
             scores = scores.clamp(min=1e-30).log()
@@ -63,19 +62,21 @@ class Targets:
         return min(tried, key=lambda pair: float(pair[1].mean()))
 
     def score(self, output: Tensor) -> float:
-        """Return the share of right classes; for numbers, the share of their variance that is explained, 0 at least."""
+        """Return the share of right classes; for numbers, that of a column's variance which is explained, their mean.
+
+        A column that is foretold worse than by its mean counts as one of which nothing is explained.
+        """
         if self.classes:
             return float((self._scores(output).argmax(1) == self._index()).double().mean())
-        return max(0.0, 1 - float(self.losses(output).mean()))
+        return float((1 - self._errors(output).mean((0, 2))).clamp(min=0).mean())
 
     def renumbered(self, output: Tensor) -> float:
         """Return the score if the network's classes were numbered otherwise, or its numbers were in other units."""
         if not self.classes:
-            right = self.values.double().flatten(1) if self.values.dim() == 2 else self.values.double().reshape(-1, 1)
-            given = output.double().cpu().reshape(right.shape).nan_to_num(0.0, 0.0, 0.0)
-            left, other = given - given.mean(0), right - right.mean(0)
-            share = (left * other).sum(0).square() / (left.square().sum(0) * other.square().sum(0)).clamp(min=1e-30)
-            return float(share.mean())
+            right, given = self._columns(self.values), self._columns(output).nan_to_num(0.0, 0.0, 0.0)
+            left, other = (t - t.mean((0, 2), keepdim=True) for t in (given, right))
+            power = left.square().sum((0, 2)) * other.square().sum((0, 2))
+            return float(((left * other).sum((0, 2)).square() / power.clamp(min=1e-30)).mean())
         scores = self._scores(output)
         pairs = scores.argmax(1).flatten() * scores.shape[1] + self._index().flatten()
         counts = torch.bincount(pairs, minlength=scores.shape[1] ** 2).reshape(scores.shape[1], -1)
@@ -100,6 +101,20 @@ class Targets:
     def said(self, score: float) -> str:
         """Describe a score."""
         return f"is right on {score:.1%}" if self.classes else f"explains {score:.1%} of the variance"
+
+    def _columns(self, numbers: Tensor) -> Tensor:
+        """Return numbers as float64 (N, columns, places): dimension 1 holds what may have units of its own."""
+        rows = numbers.double().cpu().reshape(self.values.shape)
+        return rows.reshape(len(rows), rows.shape[1] if rows.dim() > 1 else 1, -1)
+
+    def _errors(self, output: Tensor) -> Tensor:
+        """Return squared errors over the variance of their column, float64 (N, columns, places)."""
+        right = self._columns(self.values)
+        variance = right.var((0, 2), correction=0)
+        varying = variance[variance > 1e-12 * variance.max()]
+        narrow = NARROW * float(varying.quantile(0.25, interpolation="lower")) if len(varying) else 0.0
+        errors = (self._columns(output) - right).nan_to_num(1e30, 1e30, -1e30)
+        return errors.square() / variance.clamp(min=narrow + 1e-30)[:, None]
 
     def _index(self) -> Tensor:
         """Return classes, int64 (N, places); of many places some."""
