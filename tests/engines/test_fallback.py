@@ -31,10 +31,10 @@ def test_what_does_not_start_is_told() -> None:
 
 
 def test_auto_takes_the_next_and_the_reference_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "available_engines", lambda: ["reference", "onednn"])
+    monkeypatch.setattr(engines, "present_engines", lambda program: ["reference", "onednn"])
     monkeypatch.setattr(OnednnEngine, "prepare", refuse)
     program = network()
     assert get_runner(program) is get_runner(program, "reference")
-    monkeypatch.setattr(engines, "available_engines", lambda: ["onednn"])
+    monkeypatch.setattr(engines, "present_engines", lambda program: ["onednn"])
     with pytest.raises(EngineError, match="not today"):
         get_runner(network())
