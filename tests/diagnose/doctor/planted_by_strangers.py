@@ -662,7 +662,12 @@ plant(
 )
 
 # An LSTM that reads tokens.
-plant("reader_gates_swapped", changed(Reader, _gates_swapped), (NETWORK, WRONG))
+plant(
+    "reader_gates_swapped",
+    changed(Reader, _gates_swapped),
+    (NETWORK, WRONG),
+    *anywhere(("lstm", "lstm.layer0"), ("wrong_weights",)),
+)
 plant("reader_nan", written(Reader, "lstm.weight_hh_l1", set_to((3, 3), math.nan)), ("lstm", "not_finite"))
 plant(
     "reader_two_bits",
@@ -787,6 +792,7 @@ plant(
     written(Conformer, "attention.out_proj.weight", lambda w: w.neg_()),
     (NETWORK, WRONG),
     *anywhere(("attention.out_proj", "attention"), GREW),
+    ("attention.linear_1", "wrong_weights"),
 )
 plant("conformer_gain", written(Conformer, "norm2.weight", times(7, 150.0)), *anywhere(("norm2", "pw1"), GREW))
 plant(
@@ -807,7 +813,7 @@ plant(
     "shuffling_unshuffled",
     changed(Shuffling, lambda net: setattr(net, "groups", 1)),
     (NETWORK, WRONG),
-    *anywhere(("second.0", "second.3", "second.5", "third.0"), ("stale_batch_norm",)),
+    *anywhere(("second.0", "second.3", "second.5", "third.0"), ("stale_batch_norm", "wrong_weights")),
 )
 plant(
     "shuffling_exploded_row",
@@ -865,7 +871,10 @@ plant(
 )
 plant("dilated_two_bits", overridden(Dilated, "conv.0", weight={"bits": 2}), ("conv.0", "few_bits"))
 plant(
-    "dilated_reversed_sign", written(Dilated, "fc.weight", lambda w: w.neg_()), (NETWORK, WRONG), ("fc", "wrong_scale")
+    "dilated_reversed_sign",
+    written(Dilated, "fc.weight", lambda w: w.neg_()),
+    (NETWORK, WRONG),
+    *anywhere(("fc",), ("wrong_scale", "wrong_weights")),
 )
 plant("dilated_loud", calibrated_on(Dilated, lambda x: 30 * x), *anywhere((DATA,), UNLIKE))
 plant(

@@ -172,7 +172,8 @@ def test_causes_come_before_what_makes_up_for_them() -> None:
         finding("accumulated", "network", "note", noise=5e-4),
         finding("unlike_data", "calibration data", "note"),
     )
-    assert ordered([left, fault], [])[0] == fault
+    dead, slow = finding("dead_channels", "a", "note"), finding("no_integer_form", "network", "note")
+    assert ordered([slow, left, dead, fault], ["a"]) == (fault, dead, left, slow)
 
 
 def test_first_operation_with_infinite_results() -> None:

@@ -20,8 +20,8 @@ SPREAD = 8.0
 IN_WEIGHTS = ("rounded_weights", "wrong_weights", "wrong_setting")
 """Causes that the weights themselves prove, and that come before noise."""
 
-BY_THE_WAY = ("dead_channels", "no_integer_form")
-"""Causes that say little where another fault is as grave."""
+BY_THE_WAY = ("dead_channels", "accumulated", "no_integer_form")
+"""Causes that say little where another fault is as grave, those first that say more."""
 
 HARMLESS = "here it did no measurable harm"
 """How the message of a finding ends that is a note only."""
@@ -102,9 +102,10 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
         return finding.cause == "stale_batch_norm" and places.get(finding.place, -1) > changed
 
     def key(finding: Finding) -> tuple[int, bool, float, int, int]:
-        noise, place, rank = finding.noise, 0, 2 * (finding.cause in BY_THE_WAY)
+        noise, place = finding.noise, 0
+        rank = BY_THE_WAY.index(finding.cause) if finding.cause in BY_THE_WAY else -1
         if finding.cause == "accumulated" and finding.severity == "note":  # it is what is left where nothing is wrong
-            noise, rank = 0.0, 1
+            noise = 0.0
         if finding in stale:  # the first of them is where the network was changed
             noise, place = loudest, places.get(finding.place, len(places))
         grave = SEVERITIES.index(finding.severity)
