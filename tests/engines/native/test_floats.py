@@ -305,6 +305,20 @@ def test_random_convolutions(seed: int) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize(("stride", "in_numpy"), [(32, False), (33, True)])
+def test_transposed_convolutions_of_large_strides(stride: int, in_numpy: bool) -> None:
+    """They are not made of more steps than can be prepared in a moment."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-7, 8, (1, 2, 2, 2)).astype(np.float32)
+    arrays = {"weight": rng.integers(-7, 8, (2, 3, 5, 5)).astype(np.float32)}
+    attrs = CONV | {"stride": [stride, stride], "padding": [0, 0], "dilation": [1, 1], "transposed": True}
+    attrs |= {"output_padding": [stride - 5, stride - 5]}
+    y = output_shape(Op("y", "float.conv", ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
+    made = of_kind("float.conv", attrs, [x], Tensor("y", "float32", y), arrays)
+    assert bool(numpy_operations(made)) == in_numpy
+    np.testing.assert_array_equal(*run(made, [x]))
+
+
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2)])
 @pytest.mark.parametrize("dims", [[1], [2], [2, 3], [1, 3], [3]])
 def test_permuted_inputs(order: tuple[int, ...], dims: list[int]) -> None:

@@ -27,6 +27,9 @@ BLOCK = 64
 LANES = 16
 """Columns that are computed together, at least."""
 
+MOST_PHASES = 1024
+"""Ordinary convolutions, at most, that one transposed convolution is made of: one of stride 32 in both directions."""
+
 
 def _padded(ctx: OpContext, x: Value, before: Sequence[int], sizes: Sequence[int]) -> Value:
     """Return images of those sizes, zeros before and behind what there is."""
@@ -116,7 +119,8 @@ def conv(ctx: OpContext) -> Value | None:
     if not x.size or not math.prod(ctx.shape):
         return None
     if t["transposed"]:
-        return _transposed(ctx, x)
+        phases = math.prod(min(s, n) for s, n in zip(t["stride"], ctx.shape[2:], strict=True))
+        return _transposed(ctx, x) if phases <= MOST_PHASES else None
     stored, y = ctx.op.arrays["weight"], ctx.make(channels_last(len(ctx.shape)))
     windows = _Windows(stored.shape[2:], t["stride"], t["padding"], t["dilation"])
     _convolve(ctx, x, y, windows, lambda: stored, "weight")
