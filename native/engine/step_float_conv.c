@@ -2,8 +2,8 @@
    multiplied; of one channel a group, taps are added where they are. */
 
 #include "product.h"
+#include "windows.h"
 
-#define MAX_SIZE ((int64_t)1 << 30) /* of an axis, a stride, a distance, so that no position overflows */
 #define PIECE_ROWS 240              /* results of a block of columns that are computed together, at most */
 #define PIECE_BYTES (1 << 17)       /* of their windows, where one window has not more */
 
@@ -70,11 +70,8 @@ static const float *line_of(const float_conv_args *a, const place *p, isize kd, 
 }
 
 /* The taps from *first on, of a row of a window, that lie inside of the image. */
-static isize taps_inside(const float_conv_args *a, isize start, isize *first) {
-    const isize dilation = a->dilation[2], size = a->size[2];
-    *first = start < 0 ? min_size(ceil_div(-start, dilation), a->kernel[2]) : 0;
-    const isize end = start < size ? min_size(ceil_div(size - start, dilation), a->kernel[2]) : 0;
-    return max_size(end - *first, 0);
+static isize taps_of_row(const float_conv_args *a, const place *p, isize *first) {
+    return taps_inside(p->at[2], a->dilation[2], a->kernel[2], a->size[2], first);
 }
 
 /* Copies the windows of a group for some rows of results. */
@@ -83,7 +80,7 @@ static void copy_windows(const float_conv_args *a, isize group, isize row, isize
     for (; count; count--, row++) {
         const place p = place_of(a, row);
         isize first;
-        const isize inside = taps_inside(a, p.at[2], &first);
+        const isize inside = taps_of_row(a, &p, &first);
         for (isize kd = 0; kd < a->kernel[0]; kd++)
             for (isize kh = 0; kh < a->kernel[1]; kh++, to += line) {
                 const float *from = line_of(a, &p, kd, kh);
@@ -138,7 +135,7 @@ MULTIVERSION static void depthwise_float_conv(const void *given, isize lo, isize
         const place p = place_of(a, i);
         float *y = a->y + i * channels;
         isize first;
-        const isize inside = taps_inside(a, p.at[2], &first);
+        const isize inside = taps_of_row(a, &p, &first);
         for (isize c = 0; c < channels; c++) y[c] = a->bias ? a->bias[c] : 0;
         for (isize kd = 0; inside && kd < a->kernel[0]; kd++)
             for (isize kh = 0; kh < a->kernel[1]; kh++) {

@@ -1,10 +1,10 @@
 /* Steps that make one result of many elements: pools over windows, and means. */
 
 #include "plan.h"
+#include "windows.h"
 
 #include <math.h>
 
-#define MAX_SIZE ((int64_t)1 << 30) /* of an axis, so that no position overflows */
 #define MAX_TERMS ((isize)1 << 22)  /* bytes whose sum fits int32 */
 #define MAX_DIVISOR (1 << 20)       /* along one axis, so that the product of three fits int64 */
 
@@ -72,10 +72,10 @@ typedef struct {
 } taps;
 
 INLINE taps taps_of(const max_pool_args *a, int axis, isize result) {
-    const isize d = a->dilation[axis], start = result * a->stride[axis] - a->pad[axis], size = a->s.size[axis];
-    const isize skip = start < 0 ? ceil_div(-start, d) : 0;
-    const isize end = start < size ? min_size(ceil_div(size - start, d), a->kernel[axis]) : 0;
-    return (taps){start + skip * d, max_size(end - skip, 0), d};
+    const isize d = a->dilation[axis], start = result * a->stride[axis] - a->pad[axis];
+    isize skip;
+    const isize count = taps_inside(start, d, a->kernel[axis], a->s.size[axis], &skip);
+    return (taps){start + skip * d, count, d};
 }
 
 /* The window of a result: its taps, and strides in elements. */

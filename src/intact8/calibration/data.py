@@ -18,6 +18,7 @@ from intact8.capture.graph import Graph
 from intact8.capture.pytree import InputLayout
 from intact8.errors import CalibrationError
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
+from intact8.program.inputs import refuse_other_layouts
 
 log = logging.getLogger(__name__)
 
@@ -349,12 +350,7 @@ def _is_whole(data: Any) -> bool:
 
 def _dense(value: Tensor, where: str = "calibration data") -> Tensor:
     """Return the tensor, whose numbers all stand in memory. Raises CalibrationError where they do not."""
-    if value.is_nested:
-        remedy = "pad it: x.to_padded_tensor(0.0)"
-        raise CalibrationError("nested tensors are not taken", where=where, remedy=remedy)
-    layout = str(value.layout).removeprefix("torch.").removeprefix("_")
-    if layout != "strided":
-        raise CalibrationError(f"{layout} tensors are not taken", where=where, remedy="give a dense one: x.to_dense()")
+    refuse_other_layouts(where, value, CalibrationError)
     if value.device.type == "meta":
         raise CalibrationError("a tensor on meta has no values", where=where, remedy="give one that has")
     return value.resolve_neg()

@@ -15,7 +15,7 @@ from intact8.opset.op import Array, Op, Tensor
 from intact8.outputs import build
 from intact8.program.dimensions import fixed, sizes_of
 from intact8.program.indices import table_rows
-from intact8.program.inputs import check_layout, holds_nan, quantized_inputs, sole_quantizers
+from intact8.program.inputs import check_layout, holds_nan, quantized_inputs, refuse_other_layouts, sole_quantizers
 from intact8.program.program import Program
 
 from .shapes import sized
@@ -180,19 +180,6 @@ def _refuse_nan(name: str, array: Array) -> None:
     least = np.minimum.reduce(array, axis=None)  # NaN where there is one
     if least != least:
         raise holds_nan(name)
-
-
-def refuse_other_layouts(name: str, value: Any) -> None:
-    """Refuse a torch tensor whose numbers do not stand in memory one by one.
-
-    Raises:
-        InputError: it is nested or sparse, or in a layout of a library.
-    """
-    if value.is_nested:
-        raise InputError("nested tensors are not taken", where=name, remedy="pad it: x.to_padded_tensor(0.0)")
-    layout = str(value.layout).removeprefix("torch.").removeprefix("_")
-    if layout != "strided":
-        raise InputError(f"{layout} tensors are not taken", where=name, remedy="give a dense one: x.to_dense()")
 
 
 def _numpy(name: str, value: Any) -> Array:

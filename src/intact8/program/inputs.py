@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from intact8.errors import InputError
+from typing import Any
+
+from intact8.errors import InputError, IntactError
 from intact8.opset import KINDS, Op
 
 from .program import Program
@@ -78,3 +80,16 @@ def quantized_inputs(program: Program) -> frozenset[str]:
             sources[op.name] = behind
     vars(program)["_quantized_inputs"] = found
     return found
+
+
+def refuse_other_layouts(where: str, value: Any, error: type[IntactError] = InputError) -> None:
+    """Refuse a torch tensor that is nested or sparse, or in a layout of a library.
+
+    Raises:
+        error: it is one.
+    """
+    if value.is_nested:
+        raise error("nested tensors are not taken", where=where, remedy="pad it: x.to_padded_tensor(0.0)")
+    layout = str(value.layout).removeprefix("torch.").removeprefix("_")
+    if layout != "strided":
+        raise error(f"{layout} tensors are not taken", where=where, remedy="give a dense one: x.to_dense()")

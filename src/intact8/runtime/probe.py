@@ -99,14 +99,14 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
         # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
         every = job["every"] or not set(program.outputs) <= set(golden.checksums)
         compared = str(reproduce(runner, job["engine"], every=every, note=note))
+    ways: dict[str, Run] = {
+        CALL: runner,
+        TENSORS: partial(_show_all, runner),
+        PARTS: partial(_run_parts, engine, program),
+    }
     for size in job["sizes"]:  # engines compile, and choose kernels, by shape
         named = "".join(f", {name} {n}" for name, n in size["named"].items())
         note(f"{AT_SIZE}{size['range']} (batch {size['batch'] or 'of the program'}{named})")
-        ways: dict[str, Run] = {
-            CALL: runner,
-            TENSORS: partial(_show_all, runner),
-            PARTS: partial(_run_parts, engine, program),
-        }
         _run_once(runner, size["batch"] or 1, size["named"], size["integers"], ways[size["way"]])
     return {"golden": compared}
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from sklearn.datasets import load_wine
 from tests.diagnose.doctor.planted import Planted
-from tests.diagnose.doctor.planted_further import sounds
+from tests.diagnose.doctor.planted_by_strangers import UNLIKE
+from tests.diagnose.doctor.planted_further import GREW, sounds
 from tests.diagnose.doctor.planted_in_practice import anywhere, asks, held
 from tests.diagnose.doctor.planted_on_digits import digits
 from tests.diagnose.doctor.shapes import (
@@ -49,9 +50,6 @@ from intact8 import Recipe, Scheme
 
 PLANTS: Plants = {}
 plant = planter(PLANTS)
-
-GREW = ("exploded_channel", "exploded_weight", "wrong_scale", "outlier_channel", "outlier_weight")
-UNLIKE = ("unlike_data", "unrepresentative")
 
 
 class Before(nn.Module):

@@ -37,6 +37,13 @@ def of_kind(kind: str, attrs: dict[str, Any], x: list[Array], y: Tensor, arrays:
     return program([Op("y", kind, names, attrs, arrays or {})], {**described, "y": y}, names)
 
 
+def layer(kind: str, attrs: dict[str, Any], x: Array, arrays: dict[str, Array], dtype: str = "float32") -> Program:
+    """Return a program of one layer, whose result has the shape that follows."""
+    read = Tensor("x0", "float32", (None, *x.shape[1:]))
+    y = Tensor("y", dtype, output_shape(Op("y", kind, ("x0",), attrs, arrays), [read], ()))
+    return of_kind(kind, attrs, [x], y, arrays)
+
+
 def run(p: Program, x: list[Array]) -> tuple[Array, Array]:
     """Return what the engine and what the reference computes."""
     given = dict(zip(p.inputs, x, strict=True))
@@ -269,8 +276,7 @@ def test_layers(name: str, special: bool) -> None:
     if special:
         x.reshape(-1)[rng.permutation(x.size)[:2]] = np.nan, rng.choice([np.inf, -np.inf])
     arrays = {role: rng.standard_normal(size).astype(np.float32) for role, size in sizes.items()}
-    y = output_shape(Op("y", kind, ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
-    made = of_kind(kind, attrs, [x], Tensor("y", "int64" if "arg" in name else "float32", y), arrays)
+    made = layer(kind, attrs, x, arrays, "int64" if "arg" in name else "float32")
     assert not numpy_operations(made)
     got, wanted = run(made, [x])
     if any(word in name for word in ("linear", "conv", "pool")):  # sums in another order
@@ -298,8 +304,7 @@ def test_random_convolutions(seed: int) -> None:
         arrays["bias"] = c.bias.astype(np.float32)
     attrs = {"stride": c.stride, "padding": c.pad, "dilation": c.dilation, "output_padding": c.output_pad}
     attrs |= {"groups": c.groups, "transposed": c.transposed}
-    y = output_shape(Op("y", "float.conv", ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
-    made = of_kind("float.conv", attrs, [x], Tensor("y", "float32", y), arrays)
+    made = layer("float.conv", attrs, x, arrays)
     assert not numpy_operations(made)
     got, wanted = run(made, [x])
     np.testing.assert_array_equal(got, wanted)
@@ -313,8 +318,7 @@ def test_transposed_convolutions_of_large_strides(stride: int, in_numpy: bool) -
     arrays = {"weight": rng.integers(-7, 8, (2, 3, 5, 5)).astype(np.float32)}
     attrs = CONV | {"stride": [stride, stride], "padding": [0, 0], "dilation": [1, 1], "transposed": True}
     attrs |= {"output_padding": [stride - 5, stride - 5]}
-    y = output_shape(Op("y", "float.conv", ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
-    made = of_kind("float.conv", attrs, [x], Tensor("y", "float32", y), arrays)
+    made = layer("float.conv", attrs, x, arrays)
     assert bool(numpy_operations(made)) == in_numpy
     np.testing.assert_array_equal(*run(made, [x]))
 

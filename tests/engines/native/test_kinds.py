@@ -166,10 +166,10 @@ def test_indices_outside_of_their_table() -> None:
 def test_a_product_of_two_matrices_is_computed_once() -> None:
     """Leading dimensions that are not there have one element: more would compute the same product again."""
     from intact8.engines.native.builder import Value
-    from intact8.engines.native.products import LEADING, _fields
+    from intact8.engines.native.products import LEADING, product_fields
 
     shapes = ((5, 3), (3, 4), (5, 4))
     x, w, y = (Value(i, shape, (0, 1), "uint8") for i, shape in enumerate(shapes))
-    fields = _fields(x, w, y)
+    fields = product_fields(x, w, y)
     assert [fields[f"d{i}"] for i in range(LEADING)] == [1] * LEADING
     assert (fields["rows"], fields["depth"], fields["columns"]) == (5, 3, 4)

@@ -19,7 +19,7 @@ from .builder import MAX_RANK, Value, channels_last
 from .float_chains import chain
 from .lowering import AXES, OpContext, Rule, image_axes, image_fields
 from .pools import image, nearest, take_pixels
-from .products import PLAIN_WEIGHT
+from .products import PLAIN_WEIGHT, product_fields
 
 BLOCK = 64
 """Columns of a block of weights of a convolution."""
@@ -97,12 +97,11 @@ def _convolve(ctx: OpContext, x: Value, y: Value, windows: _Windows, weight: Cal
         return w.reshape(groups, -1, columns)
 
     if windows.are_pixels() and x.shape[2:] == y.shape[2:] and not depthwise:
-        fields = {f"{letter}{i}": 0 for letter in "xwyb" for i in range(4)} | {f"d{i}": 1 for i in range(4)}
-        fields |= {"d3": groups, "x3": each, "w3": each * columns, "y3": columns, "b3": columns}
-        fields |= {"rows": x.size // x.shape[1], "depth": each, "columns": columns, "w_depth": columns, "w_column": 1}
-        fields |= {"x_row": x.shape[1], "y_row": y.shape[1]}
-        more = PLAIN_WEIGHT | {"bias": ctx.stored("bias")} | fields
-        ctx.builder.step("float_matmul", x=x, w=ctx.constant(f"{role}, columns last", ordered), y=y, **more)
+        pixels, w = x.size // x.shape[1], ctx.constant(f"{role}, columns last", ordered)
+        rows = Value(x.index, (groups, pixels, each), (1, 0, 2), x.dtype)
+        results = Value(y.index, (groups, pixels, columns), (1, 0, 2), y.dtype)
+        more = PLAIN_WEIGHT | {"bias": ctx.stored("bias"), "b3": columns} | product_fields(rows, w, results)
+        ctx.builder.step("float_matmul", x=rows, w=w, y=results, **more)
         return
     geometry = image_fields(x, y) | {"out_channels": y.shape[1], "groups": groups}
     for name, sizes in vars(windows).items():

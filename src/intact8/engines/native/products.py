@@ -24,7 +24,7 @@ def result_order(x: Value, w: Value, rank: int) -> tuple[int, ...]:
     return w.order if len(w.shape) == rank and w.order[-1] == rank - 1 else plain(rank)
 
 
-def _fields(x: Value, w: Value, y: Value) -> dict[str, int]:
+def product_fields(x: Value, w: Value, y: Value) -> dict[str, int]:
     """Return the sizes and strides of a product of matrices, which are the last two dimensions."""
     sizes = [1] * (LEADING + 2 - len(y.shape)) + list(y.shape[:-2])
     fields = {f"d{i}": n for i, n in enumerate(sizes)}
@@ -60,7 +60,7 @@ def matmul(ctx: OpContext) -> Value | None:
         zero_x=ctx.zero_point(0),
         zero_w=ctx.zero_point(1),
         ratio=float_bits(ctx.op.attrs["a"] / ctx.op.attrs["b"]),
-        **_fields(x, w, y),
+        **product_fields(x, w, y),
         **ctx.grid(),
     )
     return y
@@ -79,7 +79,7 @@ def float_matmul(ctx: OpContext) -> Value | None:
     if found is None:
         return None
     x, w, y = found
-    ctx.builder.step("float_matmul", x=x, w=w, y=y, **(PLAIN_WEIGHT | _fields(x, w, y)))
+    ctx.builder.step("float_matmul", x=x, w=w, y=y, **(PLAIN_WEIGHT | product_fields(x, w, y)))
     return y
 
 
@@ -96,7 +96,7 @@ def float_linear(ctx: OpContext) -> Value | None:
         fields |= {"scales": ctx.stored("scale"), "bits": t["bits"], "group": t["group"]}
     else:
         weight = ctx.constant("weight, columns last", lambda: stored.T)
-    ctx.builder.step("float_matmul", x=x, w=weight, y=y, **(fields | _fields(rows, weight, result)))
+    ctx.builder.step("float_matmul", x=x, w=weight, y=y, **(fields | product_fields(rows, weight, result)))
     return y
 
 
