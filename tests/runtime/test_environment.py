@@ -79,7 +79,7 @@ def test_a_torch_that_dies_on_import_is_reported(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("built", [True, False])
 def test_whether_passes_are_compiled(monkeypatch: pytest.MonkeyPatch, built: bool) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr(environments.importlib.util, "find_spec", lambda name: object() if built else None)
+    monkeypatch.setattr(environments, "native_library", lambda: Path("_library.so") if built else None)
     found = environments._compiled()
     assert found.possible is built
     assert built or "C compiler" in found.why

@@ -9,6 +9,7 @@ result lies within ±256 steps. ``bias_steps`` is |bias|·M, ``residual_steps`` 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -130,7 +131,7 @@ def error_bound(
         steps = n.bias * bias + n.residual * residual
         bound = U * (n.result * result_steps + steps)
         bounds.append(np.where(steps <= LARGEST_STEPS * n.result, bound, np.maximum(bound, 0.5)))
-    return np.asarray(np.max(np.broadcast_arrays(*bounds), axis=0))
+    return np.asarray(functools.reduce(np.maximum, bounds))
 
 
 def largest_denominator(

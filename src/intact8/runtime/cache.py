@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import stat
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from intact8.machine import native_library
 from intact8.program.atomic_write import write_atomically
 from intact8.program.file import identity
 from intact8.program.program import Program
@@ -66,10 +66,10 @@ def key(program: Program, engine: str, threads: int | None, facts: Facts) -> str
 
 def _library() -> list[int] | None:
     """Return size and time of the native engine's library; None where they were not built."""
-    found = importlib.util.find_spec("intact8.engines.native._library")
-    if found is None or found.origin is None:
+    library = native_library()
+    if library is None:
         return None
-    about = os.stat(found.origin)
+    about = library.stat()
     return [about.st_size, about.st_mtime_ns]
 
 

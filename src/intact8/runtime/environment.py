@@ -5,7 +5,6 @@ Everything that may crash (importing torch, running an engine) happens in child 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from intact8.display import Shown, titled_table
 from intact8.engines.cpu import LEVELS, has_vnni, isa
 from intact8.engines.spec import SPECS
 from intact8.golden import with_golden
-from intact8.machine import INT8_FEATURES
+from intact8.machine import INT8_FEATURES, native_library
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.certify import ENGINES, certify
 from intact8.program.program import Program
@@ -222,7 +221,7 @@ def _abilities(facts: Facts, trial: CheckReport, level: str, torch: Mapping[str,
 
 
 def _compiled() -> Ability:
-    built = importlib.util.find_spec("intact8.engines.native._library") is not None
+    built = native_library() is not None
     why = (
         "the package was built with a C compiler"
         if built

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from intact8.engines.spec import SPECS
-from intact8.machine import available_memory, cpu_features, read_text
+from intact8.machine import available_memory, cpu_features, native_library, read_text
 
 PACKAGES = ("intact8", "safetensors", *dict.fromkeys(name for spec in SPECS.values() for name in spec.packages))
 
@@ -63,7 +63,6 @@ class Facts:
     def here() -> Facts:
         """Gather the facts about this machine, now. Imports no engine."""
         import importlib.metadata  # a fifth of this package's import time
-        import importlib.util
 
         from intact8 import __version__
 
@@ -93,7 +92,7 @@ class Facts:
             packages=packages,
             wheels=wheels,
             environment={name: os.environ[name] for name in ISA_VARIABLES if name in os.environ},
-            compiled=importlib.util.find_spec("intact8.engines.native._library") is not None,
+            compiled=native_library() is not None,
         )
 
     @property
