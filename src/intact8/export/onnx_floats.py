@@ -177,8 +177,14 @@ def _rms_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
 
 
 def _group_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Normalise by InstanceNormalization, without the first element of every group.
+
+    So elements that are all equal become zero: the last bits of their mean, divided by √eps, are steps of what is
+    quantized behind.
+    """
     groups = op.attrs["groups"]
     grouped = b.node("Reshape", [x[0], b.ints([0, groups, -1], "groups")])
+    grouped = b.node("Sub", [grouped, b.node("Gather", [grouped, b.ints([0], "first")], axis=2)])
     one, zero = b.constant(np.ones(groups, np.float32), "one"), b.constant(np.zeros(groups, np.float32), "zero")
     normal = b.node("InstanceNormalization", [grouped, one, zero], epsilon=float(op.attrs["eps"]))
     return _scale_shift(b, op, [b.shaped(normal, y.shape)], inputs, y)

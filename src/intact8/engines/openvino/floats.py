@@ -217,18 +217,22 @@ def _adaptive(ctx: OpContext) -> Port:
     return port(ov.adaptive_avg_pool(x.port, ints(out)))
 
 
-def _normalized(ctx: OpContext, x: Port, axes: Port) -> Port:
+def _normalized(ctx: OpContext, x: Port, axes: list[int]) -> Port:
     """Return (x − mean) / √(variance + eps) over ``axes``.
 
     Without the barrier, OpenVINO takes the scale of a dequantize out of x and leaves eps as it is: half a percent
-    was lost where the standard deviation was 0.07.
+    was lost where the standard deviation was 0.07. The first element is subtracted before, so that elements which are
+    all equal become zero: the last bits of their mean, divided by √eps, are steps of what is quantized behind.
     """
-    return port(ov.mvn(_behind_barrier(ctx, x).get_node(), axes, True, float(ctx.op.attrs["eps"]), "inside_sqrt"))
+    x, ones = _behind_barrier(ctx, x), [1] * len(axes)
+    first = port(ov.slice(x, ints([0] * len(axes)), ints(ones), ints(ones), ints(axes)))
+    moved = ov.subtract(x, first)
+    return port(ov.mvn(moved, ints(axes), True, float(ctx.op.attrs["eps"]), "inside_sqrt"))
 
 
 def _layer_norm(ctx: OpContext) -> Port:
     t, x = ctx.op.attrs, ctx.inputs[0]
-    axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
+    axes = list(range(len(x.shape) - len(t["shape"]), len(x.shape)))
     return _scaled(_normalized(ctx, x.port, axes), ctx, list(t["shape"]))
 
 
@@ -244,7 +248,7 @@ def _group_norm(ctx: OpContext) -> Port:
     x, groups = ctx.inputs[0], int(ctx.op.attrs["groups"])
     n, channels = x.shape[:2]
     grouped = port(ov.reshape(x.port, ints([n, groups, channels // groups, -1]), False))
-    back = port(ov.reshape(_normalized(ctx, grouped, ints([2, 3])), ints(x.shape), False))
+    back = port(ov.reshape(_normalized(ctx, grouped, [2, 3]), ints(x.shape), False))
     return _scaled(back, ctx, [1, -1, *[1] * (len(x.shape) - 2)])
 
 
