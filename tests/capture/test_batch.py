@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import intact8
 from intact8.capture import capture
 from intact8.engines import available_engines
-from intact8.errors import CaptureWarning
+from intact8.errors import CaptureWarning, InputError
 
 from .helpers import assert_same, check
 
@@ -224,3 +224,41 @@ def test_keywords_that_are_only_handed_on_have_a_batch(mode: dict[str, str]) -> 
     call = {"input1": torch.randn(3, 4), "input2": torch.randn(3, 4), **mode}
     assert capture(model, call).graph.dynamic_batch
     assert "forward" not in vars(model)
+
+
+class Bags(nn.Module):
+    def __init__(self, mode: str, padding_idx: int | None) -> None:
+        super().__init__()
+        self.bag, self.end = nn.EmbeddingBag(20, 6, mode=mode, padding_idx=padding_idx), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.bag(x))
+
+
+@pytest.mark.parametrize(("mode", "padding_idx"), [("mean", None), ("sum", 3), ("mean", -1), ("max", None), ("max", 3)])
+def test_a_bag_per_sample_does_not_fix_the_batch(mode: str, padding_idx: int | None) -> None:
+    model = Bags(mode, padding_idx).eval()
+    x = torch.arange(28).reshape(7, 4) % 20
+    x[3] = 19 if padding_idx == -1 else 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        sim = intact8.prepare(model, (x[:2],)).eval()
+    intact8.calibrate(sim, [x[:2], x])
+    assert torch.allclose(sim(x), model(x), atol=0.1)
+    assert intact8.verify(intact8.convert(sim), x, ENGINES, sim).exact
+
+
+class CountsSamples(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.end(sample) for sample in x.unbind(0)])
+
+
+def test_a_simulation_of_one_batch_size_refuses_another() -> None:
+    with pytest.warns(CaptureWarning, match="no other batch size"):
+        sim = intact8.prepare(CountsSamples().eval(), (torch.randn(4, 6),)).eval()
+    with pytest.raises(InputError, match=r"x: expected shape \(4, 6\), got \(5, 6\)"):
+        sim(torch.randn(5, 6))

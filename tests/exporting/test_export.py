@@ -97,3 +97,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.exit_code == 0 and json.loads(done.stdout)["mismatches"] == 0
     assert CliRunner().invoke(app, [*given, "--onnx", str(tmp_path / "other.onnx")]).exit_code == 0
     assert CliRunner().invoke(app, given).exit_code == 2
+
+
+def test_a_library_that_dies_ends_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = certified().save(tmp_path / "net.safetensors")
+    (tmp_path / "fake" / "onnxruntime").mkdir(parents=True)
+    dies = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    (tmp_path / "fake" / "onnxruntime" / "__init__.py").write_text(dies)
+    monkeypatch.syspath_prepend(tmp_path / "fake")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["export", str(place), "net.onnx"])
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit | EngineError)
+    assert "the export to onnx dies of SIGSEGV" in done.output + str(done.exception)

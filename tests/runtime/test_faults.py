@@ -148,8 +148,8 @@ def test_an_interrupted_load_leaves_no_child(path: Path, monkeypatch: pytest.Mon
     children: list[subprocess.Popen[bytes]] = []
     start = probe_process._start
 
-    def watched() -> subprocess.Popen[bytes]:
-        children.append(start())
+    def watched(module: str) -> subprocess.Popen[bytes]:
+        children.append(start(module))
         return children[-1]
 
     def interrupt(self: object, stdin: object = None) -> None:

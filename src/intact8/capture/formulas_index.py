@@ -148,6 +148,28 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where(flat[:, None] < 0, fill_value, torch.stack(coordinates[::-1], 1))
 
 
+def bags_of_one_length(
+    indices: Tensor, weight: Tensor, mode: str, per_sample_weights: Tensor | None, padding_idx: int | None
+) -> Tensor:
+    """Compute ``embedding_bag`` of one bag per sample, indices (N, L), for any number of samples.
+
+    torch's own is exported with the places where the example's bags begin.
+    """
+    rows = F.embedding(indices, weight)
+    if padding_idx is None:
+        if mode == "max":
+            return rows.amax(1)
+        rows = rows if per_sample_weights is None else rows * per_sample_weights[..., None]
+        return rows.mean(1) if mode == "mean" else rows.sum(1)
+    counted = (indices != padding_idx % weight.shape[0])[..., None]
+    counts = counted.sum(1)
+    if mode == "max":
+        return torch.where(counts == 0, 0.0, torch.where(counted, rows, LEAST).amax(1))
+    rows = rows if per_sample_weights is None else rows * per_sample_weights[..., None]
+    y = torch.where(counted, rows, 0.0).sum(1)
+    return y / counts.clamp(min=1) if mode == "mean" else y
+
+
 @formula("_embedding_bag_forward_only.default _embedding_bag.default")
 def embedding_bag(
     weight: Tensor,

@@ -35,7 +35,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intact8.arithmetic.dimensions import Dim, SizeError, has_names, measure, resolve
+from intact8.arithmetic.dimensions import Dim, SizeError, fits, has_names, measure, resolve, show
 from intact8.capture.operations import FLOAT_KINDS, INTEGER_KINDS
 from intact8.errors import InputError
 from intact8.opset.kind import Kind
@@ -140,11 +140,17 @@ class Graph:
             inputs: the tensors of a call, in the order of ``inputs``.
 
         Raises:
-            InputError: a dimension has two sizes, or one outside its bounds.
+            InputError: a shape is not the graph's, a dimension has two sizes, or one outside its bounds.
         """
+        shapes = [(n, self.nodes[n].shape, tuple(x.shape)) for n, x in zip(self.inputs, inputs, strict=True)]
+        for name, shape, given in shapes:
+            if not fits(shape, given):
+                remedy = (
+                    "resize it, prepare the model with inputs of this shape, or say what may change: dynamic_shapes"
+                )
+                raise InputError(f"expected shape {show(shape)}, got {given}", where=name, remedy=remedy)
         if not self.dimensions:
             return list(self.nodes.values())
-        shapes = [(n, self.nodes[n].shape, tuple(x.shape)) for n, x in zip(self.inputs, inputs, strict=True)]
         try:
             sizes = measure(shapes, self.dimensions)
         except SizeError as error:

@@ -8,6 +8,7 @@ gives tensors whose sizes depend on the lengths' values, which it cannot follow 
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,12 +17,13 @@ from types import FunctionType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import torch.nn.utils.rnn as rnn_utils
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from intact8.arithmetic.recurrent import state_count
-from intact8.capture.formulas_index import take_along_dim
+from intact8.capture.formulas_index import bags_of_one_length, take_along_dim
 from intact8.errors import CaptureError
 
 UNPACK = "unpack it with pad_packed_sequence, and work on the padded tensor"
@@ -156,6 +158,22 @@ def _along(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args, **kwargs: (take_along_dim if _exporting() else original)(*args, **kwargs)
 
 
+def _bags(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an ``embedding_bag`` that is exported for any number of samples where each has a bag of its own."""
+    form = inspect.signature(original)
+
+    def embedding_bag(*args: Any, **kwargs: Any) -> Tensor:
+        given = form.bind(*args, **kwargs)
+        given.apply_defaults()
+        t = given.arguments
+        bags = t["input"]
+        if not _exporting() or bags.dim() != 2 or t["max_norm"] is not None or not bags.shape[1]:
+            return original(*args, **kwargs)
+        return bags_of_one_length(bags, t["weight"], t["mode"], t["per_sample_weights"], t["padding_idx"])
+
+    return embedding_bag
+
+
 @contextmanager
 def _exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = getattr(owner, name)
@@ -178,7 +196,7 @@ class _Validated:
 
 @contextmanager
 def traceable() -> Iterator[None]:
-    """Let packed sequences, and ``take_along_dim`` for any number of samples, be exported in this block.
+    """Let packed sequences, and what torch exports for the example's samples only, be exported in this block.
 
     People import the two functions by name, so that exchanging the names in torch would miss most of them: their code
     is exchanged. Distributions do not look at their arguments: they raise errors where values are out of bounds.
@@ -192,6 +210,7 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
+        stack.enter_context(_exchanged(F, "embedding_bag", _bags(F.embedding_bag)))
         stack.enter_context(_exchanged(Distribution, "_validate_args", _Validated(Distribution._validate_args)))
         for function, replacement in pairs:
             stack.enter_context(_exchanged(function, "__code__", replacement.__code__))

@@ -9,7 +9,6 @@ import typer
 
 from intact8.cli import options
 from intact8.cli.console import print_result
-from intact8.cli.models import load_program
 from intact8.errors import InputError
 
 FORMATS = "onnx, onnx-qdq, onnx-qdq-tensorrt, openvino, exported-program, encodings"
@@ -34,6 +33,8 @@ def export(
 ) -> None:
     """Write a program in another format, then open and run what was written: integers are compared.
 
+    A child process does it: a library that dies there does not end the command without a word.
+
     \b
     Examples:
       intact8 export resnet.safetensors resnet.onnx --to onnx
@@ -42,11 +43,11 @@ def export(
       intact8 export resnet.safetensors resnet.pt2 --to exported-program
       intact8 export resnet.safetensors --onnx resnet.onnx --uint8-input --layout NHWC
     """
-    from intact8.exporting import export as write
+    from intact8.exporting.in_child import export_file
 
     target, to = (onnx, "onnx") if onnx is not None else (path, to)
     if target is None:
         raise InputError("no path chosen", where="intact8 export", remedy="give PATH and --to FORMAT")
     how: dict[str, Any] = {"uint8_input": uint8_input, "layout": layout, "batch": batch, "runtime": runtime}
-    report = write(load_program(file, public_key, expect), target, to, **how)
+    report = export_file(file, target, to, public_key=public_key, expect=expect, **how)
     print_result(report, report.to_json, as_json)

@@ -97,6 +97,19 @@ class ExportReport(Shown):
             "notes": list(self.notes),
         }
 
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> ExportReport:
+        """Return the report that :meth:`to_json` was asked of."""
+        return ExportReport(
+            format=value["format"],
+            files=tuple(map(Path, value["files"])),
+            runtime=value["runtime"],
+            exact=value["exact"],
+            elements=value["elements"],
+            differences=tuple(TensorDifference(**d) for d in value["differences"]),
+            notes=tuple(value["notes"]),
+        )
+
 
 def compare(
     program: Program, want: Values, found: Values, bits: bool = True

@@ -7,13 +7,11 @@ on stderr, of which the parent shows the last line.
 
 from __future__ import annotations
 
-import faulthandler
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
+
+from intact8.runtime.child import confine, serve
 
 if TYPE_CHECKING:
     from intact8.engines.base import Engine, Runner
@@ -25,52 +23,11 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Do the job on stdin: the arguments of :func:`intact8.runtime.probe_process.run_probe`, as JSON."""
-    # Libraries print on stdout as they please; what the parent reads is a descriptor of our own.
-    with open(os.dup(1), "w", encoding="utf-8") as told:
-        os.dup2(2, 1)
-        faulthandler.enable()
-        job = json.load(sys.stdin)
-        confine(job["memory"], job["seconds"])
-        from intact8.errors import IntactError
-
-        try:
-            _tell(told, result=_work(job, told))
-        except IntactError as error:
-            refused = {"what": error.what, "where": error.where, "why": error.why, "remedy": error.remedy}
-            _tell(told, refused=refused)
+    serve(_work)
 
 
-def confine(memory: int, seconds: float) -> None:
-    """Give up what a probe does not need: memory, time, core dumps, writing files, privileges, outliving its parent.
-
-    Args:
-        memory: bytes of private memory.
-        seconds: the parent ends it after this; a limit on CPU time is the second line.
-    """
-    if sys.platform == "win32":
-        return
-    import resource
-
-    cpu = int(seconds * (os.cpu_count() or 1)) + 10
-    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_DATA: memory, resource.RLIMIT_CPU: cpu, resource.RLIMIT_FSIZE: 0}
-    for which, wanted in limits.items():
-        hard = resource.getrlimit(which)[1]
-        low = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(which, (low, low))
-    if sys.platform == "linux":
-        import ctypes
-        import signal
-
-        libc = ctypes.CDLL(None)
-        set_death_signal, set_no_new_privileges = 1, 38
-        libc.prctl(set_death_signal, int(signal.SIGKILL), 0, 0, 0)
-        libc.prctl(set_no_new_privileges, 1, 0, 0, 0)
-
-
-def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
-    def note(stage: str) -> None:
-        _tell(told, stage=stage)
-
+def _work(job: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    confine(job["memory"], job["seconds"])
     note("reading the file")
     from intact8.engines import get_engine
     from intact8.errors import EngineError, ProgramError
@@ -158,11 +115,6 @@ def _run_parts(engine: Engine, program: Program, given: Mapping[str, Array]) -> 
     sizes = sizes_of(program, given)
     for op in filter(stands_alone, program.ops):
         engine.prepare(alone(program, op, sizes))({name: values[name] for name in op.inputs})
-
-
-def _tell(told: TextIO, **message: Any) -> None:
-    told.write(json.dumps(message) + "\n")
-    told.flush()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,9 @@ import intact8
 from intact8.errors import EngineError
 
 PASSED, REFUSED, DIED, FAILED, LATE = "passed", "refused", "died", "failed", "late"
+
+PROBE = "intact8.runtime.probe"
+"""The module that probes an engine."""
 
 AT_SIZE = "running samples of "
 """Beginning of the name of a stage that runs a size; the words of its range follow."""
@@ -131,8 +135,25 @@ def run_probe(
     """
     wanted = {"memory": memory, "seconds": seconds, "every": every, "golden": golden, "sizes": list(sizes)}
     job = {"path": str(path.absolute()), "identity": identity, "engine": engine, "threads": threads, **wanted}
+    return run_child(PROBE, job, seconds)[0]
+
+
+def run_child(module: str, job: Mapping[str, Any], seconds: float | None) -> tuple[Outcome, dict[str, Any]]:
+    """Give a job to a child process that runs a module of this package, see :func:`intact8.runtime.child.serve`.
+
+    Args:
+        module: its name.
+        job: JSON values.
+        seconds: seconds after which the child is ended; None: it may take any time.
+
+    Returns:
+        What became of it, and what it gave where it passed.
+
+    Raises:
+        EngineError: no child process can be started.
+    """
     started = time.monotonic()
-    child = _start()
+    child = _start(module)
     try:  # from here on, so that a signal's handler that raises leaves no child behind
         stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
         assert stdin is not None and stdout is not None and stderr is not None
@@ -149,10 +170,11 @@ def run_probe(
         child.wait()
     told.join()
     said.join()
-    return _outcome(child.returncode, told.lines(), said.lines(), late, time.monotonic() - started)
+    outcome = _outcome(child.returncode, told.lines(), said.lines(), late, time.monotonic() - started)
+    return outcome, next((m["result"] for m in _messages(told.lines()) if "result" in m), {})
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(module: str = PROBE) -> subprocess.Popen[bytes]:
     if not sys.executable:
         why = "sys.executable is empty: this Python is embedded in another program"
         remedy = "probe the file with `intact8 check` first, then load it with probe='never'"
@@ -161,7 +183,7 @@ def _start() -> subprocess.Popen[bytes]:
     keep["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in sys.path)
     keep["OPENBLAS_NUM_THREADS"] = keep.get("OPENBLAS_NUM_THREADS", "1")  # the engine under test has threads of its own
     flags = ["-P"] if sys.version_info >= (3, 11) else []
-    command = [sys.executable, *flags, "-B", "-m", "intact8.runtime.probe"]
+    command = [sys.executable, *flags, "-B", "-m", module]
     pipe, home = subprocess.PIPE, Path(intact8.__file__).parents[1]
     try:
         return subprocess.Popen(
@@ -172,7 +194,7 @@ def _start() -> subprocess.Popen[bytes]:
         raise EngineError(NO_CHILD, where="probe", why=error.strerror or str(error), remedy=remedy) from error
 
 
-def _send(stdin: IO[bytes], job: dict[str, Any]) -> None:
+def _send(stdin: IO[bytes], job: Mapping[str, Any]) -> None:
     try:
         with stdin:
             stdin.write(json.dumps(job).encode())
@@ -213,17 +235,19 @@ class _Tail(threading.Thread):
         return b"".join(self.parts).decode("utf-8", "replace").splitlines()
 
 
+def _messages(told: list[str]) -> Iterator[dict[str, Any]]:
+    for line in told:
+        with contextlib.suppress(ValueError):  # cut off by its death
+            yield json.loads(line)
+
+
 def _outcome(code: int, told: list[str], said: list[str], late: bool, seconds: float) -> Outcome:
     stage = "starting Python"
-    for line in told:
-        try:
-            message = json.loads(line)
-        except ValueError:  # cut off by its death
-            continue
+    for message in _messages(told):
         if "stage" in message:
             stage = message["stage"]
         elif "result" in message and code == 0:
-            return Outcome(PASSED, stage, message["result"]["golden"], seconds=seconds)
+            return Outcome(PASSED, stage, message["result"].get("golden", ""), seconds=seconds)
         elif "refused" in message:
             return Outcome(REFUSED, stage, message["refused"]["what"], seconds=seconds, error=message["refused"])
     if late:
