@@ -14,7 +14,7 @@ from openvino import opset14 as ov
 from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.windows import sees_padding_only
 from intact8.engines.strided_pointwise import overruns
-from intact8.opset.affine import by_output
+from intact8.opset.affine import magnitudes, row_sums
 from intact8.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
@@ -130,7 +130,7 @@ def _affine(ctx: OpContext, product: Product, along: list[int]) -> Value:
             below = m_neg / m
         else:
             return _two_sided(ctx, product, along, m, m_neg, step)
-    stored = 255 * int(np.abs(by_output(op)).sum(axis=1).max()) + int(np.abs(bias).max(initial=0))
+    stored = 255 * _heaviest(op) + int(np.abs(bias).max(initial=0))
     if ctx.float_product:
         y = times_channels(_exact_sums(ctx, product, along), m, along)
     elif op.kind == "linear" and x.zero_point and x.step == 1.0 and stored >= FLOAT32:
@@ -157,12 +157,12 @@ def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
     op, x = ctx.op, ctx.inputs[0]
     weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
     reach = max(x.zero_point, 255 - x.zero_point)
-    parts = 1 + int(np.abs(by_output(op)).sum(axis=1).max()) * reach // FLOAT32
+    parts = 1 + _heaviest(op) * reach // FLOAT32
     centered = unscaled(x)
     # Elements of the weight are dealt to the parts in turn, and a part too heavy still is dealt again.
     while True:
-        dealt = [np.where(np.arange(weight.size).reshape(weight.shape) % parts == i, weight, 0) for i in range(parts)]
-        heavy = max(int(np.abs(by_output(_with_weight(op, w))).sum(axis=1).max()) for w in dealt)
+        dealt = [_every(weight, parts, i) for i in range(parts)]
+        heavy = max(_heaviest(_with_weight(op, w)) for w in dealt)
         if heavy * reach < FLOAT32:
             break
         parts += 1
@@ -170,8 +170,20 @@ def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
         y = product(centered, weight, None)
         y = port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
         return named(whole(y), ctx.label + SUM)
-    sums = [product(centered, w.astype(np.int8), None) for w in dealt]
+    sums = [product(centered, w, None) for w in dealt]
     return _int32_sum(sums, bias.reshape(along).astype(np.int32))
+
+
+def _heaviest(op: Op) -> int:
+    """Return the largest Σ|w| of an output."""
+    return int(row_sums(magnitudes(op)).max())
+
+
+def _every(weight: Array, parts: int, i: int) -> Array:
+    """Return the elements i, i + parts, i + 2·parts … of a weight, with zeros in place of the others."""
+    dealt = np.zeros_like(weight)
+    dealt.flat[i::parts] = weight.flat[i::parts]
+    return dealt
 
 
 def _split_sums(ctx: OpContext, along: list[int]) -> Port:
@@ -183,7 +195,7 @@ def _split_sums(ctx: OpContext, along: list[int]) -> Port:
     """
     x, weight = ctx.inputs[0], ctx.op.arrays["weight"]
     parts = 2
-    while max(int(np.abs(w.astype(np.int64)).sum(axis=1).max()) for w in _split(weight, parts)) * 255 >= FLOAT32:
+    while max(_heaviest(_with_weight(ctx.op, w)) for w in _split(weight, parts)) * 255 >= FLOAT32:
         parts += 1
     start, sums = 0, []
     for w in _split(weight, parts):
