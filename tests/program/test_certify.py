@@ -12,7 +12,7 @@ from tests.program.build import certified, network, q, with_op
 
 from intact8.arithmetic.tie_free import FORMS, Roundings, error_bound, largest_denominator
 from intact8.errors import ProgramError
-from intact8.opset.affine import magnitudes
+from intact8.opset.affine import by_output
 from intact8.opset.op import Op, Tensor
 from intact8.opset.proof import STEPS, Evaluation, ratios_fit
 from intact8.program.certify import ENGINES, certifiable, certify, prove, uncertified
@@ -100,7 +100,7 @@ def test_large_weights_need_vnni() -> None:
 def test_transposed_weights_are_summed_by_output() -> None:
     w = np.arange(4 * 3 * 2, dtype=np.int8).reshape(4, 3, 2)
     op = Op("up", "conv", ("x",), {"transposed": True, "groups": 2}, {"weight": w})
-    rows = magnitudes(op)
+    rows = by_output(op)
     assert rows.shape == (6, 4)
     assert sorted(rows[4].tolist()) == sorted(w[2:, 1].ravel().tolist())
 

@@ -140,6 +140,11 @@ def _rows(op: Op) -> Array:
     return w.reshape(w.shape[0], -1)
 
 
+def by_output(op: Op) -> Array:
+    """Return the weight as (O, products per output), int64."""
+    return _rows(op).astype(np.int64)
+
+
 def magnitudes(op: Op) -> Array:
     """Return |w| as (O, products per output) in bytes, where |−128| is 128, too: every load does this to every
     weight."""
