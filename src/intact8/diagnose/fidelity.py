@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from intact8.simulation.quantized_tensor import real
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import output_first, per_output, transposed
+
+_Results = Mapping[str, Tensor]
 
 FEW, SMALL = 4, 1 << 19
 """Samples that are looked at first, and at once; more are first while they have no more than SMALL numbers: errors are
@@ -106,33 +108,40 @@ def measure_unseen(sim: Simulation, unseen: Sequence[Sequence[Tensor]], seen: Se
 
 
 def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence[Sequence[Tensor]]) -> Measured:
-    """Compare outputs call by call; of all calls, only the float network's outputs are in memory together."""
+    """Compare outputs call by call: of one call only are results in memory."""
+    work: dict[str, int] = {}
+    largest = max((t.nbytes for t in sim.tensors.values()), default=0)
+
+    def beside(got: Callable[[Sequence[Tensor]], Mapping[str, Tensor]]) -> Iterator[tuple[_Results, _Results]]:
+        for inputs in calls:
+            wanted, products = _float(sim, inputs)
+            work.update(products if not work else {})
+            trim_behind(largest)  # float kernels pack weights
+            yield wanted, got(inputs)
+
     with torch.no_grad():
-        results = [_float(sim, inputs) for inputs in calls]
-        wanted = [outputs for outputs, _ in results]
-        trim_behind(max((t.nbytes for t in sim.tensors.values()), default=0))  # float kernels pack weights
-        found = _compared(wanted, ({n: real(v) for n, v in sim.run(list(inputs)).items()} for inputs in calls))
+        found = _compared(beside(lambda inputs: {n: real(v) for n, v in sim.run(list(inputs)).items()}))
         outputs: list[dict[str, Any]] = [
-            {"name": n, "sqnr": found[n].sqnr if wanted[0][n].dtype == torch.float32 else None}
+            {"name": n, "sqnr": found[n].sqnr if found[n].dtype == torch.float32 else None}
             for n in dict.fromkeys(sim.graph.outputs)
         ]
         suspicious = [row for row in outputs if row["sqnr"] is not None and row["sqnr"] < SUSPICIOUS]
         if suspicious:
             ranges = _layer_input_ranges(sim, seen)
-            plain = _compared(wanted, (_plain(sim, inputs, ranges) for inputs in calls))
+            plain = _compared(beside(lambda inputs: _plain(sim, inputs, ranges)))
         for row in suspicious:
             row["plain"] = plain[row["name"]].sqnr
             row["apart"] = round(plain[row["name"]].cosine - found[row["name"]].cosine, 4)
     count = sum(int(inputs[0].shape[0]) if inputs[0].dim() else 1 for inputs in calls)
-    return Measured(list(calls[0]), count, outputs, results[0][1])
+    return Measured(list(calls[0]), count, outputs, work)
 
 
-def _compared(wanted: Iterable[Mapping[str, Tensor]], got: Iterable[Mapping[str, Tensor]]) -> dict[str, _Compared]:
-    """Compare every output over all calls."""
+def _compared(calls: Iterable[tuple[_Results, _Results]]) -> dict[str, _Compared]:
+    """Compare every output over all calls: what is wanted, and what stands for it."""
     found: dict[str, _Compared] = {}
-    for expected, outputs in zip(wanted, got, strict=True):
-        for name, y in outputs.items():
-            found.setdefault(name, _Compared()).add(expected[name], y)
+    for wanted, got in calls:
+        for name, y in got.items():
+            found.setdefault(name, _Compared(dtype=wanted[name].dtype)).add(wanted[name], y)
     return found
 
 
@@ -173,13 +182,14 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
 
 @dataclass
 class _Compared:
-    """Sums over the elements of tensors that are compared, piece by piece."""
+    """Sums over the elements of tensors that are compared, piece by piece; ``dtype`` is that of what is wanted."""
 
     signal: float = 0.0
     noise: float = 0.0
     products: float = 0.0
     squares: float = 0.0
     own: float = 0.0
+    dtype: torch.dtype | None = None
 
     def add(self, wanted: Tensor, got: Tensor) -> None:
         """Take in a tensor and what stands for it."""
