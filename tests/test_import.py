@@ -78,3 +78,18 @@ def test_a_name_that_is_not_there() -> None:
 def test_programs_load_and_run_without_torch() -> None:
     code = "import intact8.program.file, intact8.engines, intact8.engines.reference, sys; print('torch' in sys.modules)"
     assert run_python(code) == ["False"]
+
+
+def test_what_needs_torch_says_so_without_it() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+import intact8
+for name in ("quantize", "recipes", "train", "torch"):
+    try:
+        getattr(intact8, name)
+    except intact8.IntactError as error:
+        print(type(error).__name__, error.where)
+"""
+    where = ("intact8.quantize", "intact8.recipes", "intact8.train", "intact8.torch")
+    assert run_python(code) == [word for name in where for word in ("MissingTorchError", name)]

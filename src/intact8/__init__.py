@@ -116,16 +116,16 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("recipes", "runtime", "testing", "torch", "train"):
-        return import_module(f"intact8.{name}")
-    if name in _HOMES:
+    module = name in ("recipes", "runtime", "testing", "torch", "train")
+    if module or name in _HOMES:
         try:
-            value = getattr(import_module(_HOMES[name]), name)
+            found = import_module(f"intact8.{name}" if module else _HOMES[name])
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             remedy = "pip install 'intact8[torch]'"
             raise MissingTorchError("this needs torch", where=f"intact8.{name}", remedy=remedy) from error
+        value = found if module else getattr(found, name)
         globals()[name] = value  # the next look-up does not come here again
         return value
     raise AttributeError(f"module 'intact8' has no attribute {name!r}")

@@ -437,3 +437,40 @@ def test_positions_counted_from_a_mask_are_the_same_on_every_engine() -> None:
     program = intact8.quantize(Positions().eval(), ids)
     engines = [name for name, reason in engine_status().items() if reason is None]
     assert intact8.verify(program, ids, engines=engines).exact
+
+
+class Sound(nn.Module):
+    """Samples of sound as a file holds them, and a number for each clip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.names = nn.Conv1d(1, 8, 5), nn.Embedding(20, 8)
+
+    def forward(self, sound: Tensor, speaker: Tensor) -> Tensor:
+        return F.relu(self.conv(sound[:, None].float() / 32768)).mean(2) + self.names(speaker.long())
+
+
+@pytest.mark.parametrize("speaker", [torch.int8, torch.int32], ids=str)
+def test_integers_of_fewer_bits_are_taken_as_the_model_takes_them(speaker: torch.dtype) -> None:
+    torch.manual_seed(0)
+    sound = torch.randint(-32768, 32768, (32, 50), dtype=torch.int16)
+    batch = (sound, torch.randint(0, 20, (32,)).to(speaker))
+    model = Sound().eval()
+    sim = intact8.prepare(model, batch)
+    intact8.calibrate(sim, [batch])
+    program = intact8.convert(sim)
+    assert {program.tensors[name].dtype for name in program.inputs} == {"int64"}
+    with torch.no_grad():
+        expected = model(*batch)
+    for given in (batch, tuple(x.numpy() for x in batch), tuple(x.long() for x in batch)):
+        assert (torch.as_tensor(program.run(*given)) - expected).norm() < 0.05 * expected.norm()
+    assert intact8.verify(program, batch, sim=sim).mismatches == 0
+
+
+def test_arithmetic_in_integers_of_fewer_bits_is_refused_by_name() -> None:
+    class Doubled(Sound):
+        def forward(self, sound: Tensor, speaker: Tensor) -> Tensor:
+            return super().forward(sound * 2, speaker)
+
+    with pytest.raises(intact8.CaptureError, match=r"arithmetic in int16 \(operator aten.mul\).*x\.long\(\)"):
+        intact8.prepare(Doubled().eval(), (torch.ones(4, 50, dtype=torch.int16), torch.ones(4, dtype=torch.int64)))

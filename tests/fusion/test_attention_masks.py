@@ -86,3 +86,35 @@ def test_a_masked_sum_somebody_else_reads_stays() -> None:
 
     graph, _ = fused(Twice(), X, IDS)
     assert all(len(n.inputs) == 1 for n in graph if n.op == "softmax")
+
+
+class Ragged(nn.Module):
+    """Attention in which some queries see no key at all: torch gives zeros there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.out = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        y = self.fc(x)
+        return self.out(nn.functional.scaled_dot_product_attention(y, y, y, attn_mask=seen))
+
+
+@pytest.mark.parametrize("recipe", ["default", "integer", "one left float"])
+def test_queries_that_see_nothing_get_zeros(recipe: str) -> None:
+    torch.manual_seed(0)
+    model = Ragged().eval()
+    x, seen = torch.randn(32, 6, 8), torch.rand(32, 6, 6) > 0.3
+    seen[..., 0] = True
+    chosen = intact8.Recipe(
+        nonlinear="float" if recipe == "default" else "integer",
+        overrides={"softmax": None} if recipe == "one left float" else {},
+    )
+    program = intact8.quantize(model, [(x, seen)], chosen)
+    assert [op.kind for op in program.ops].count("float.masked_fill") == 2 * (recipe != "integer")
+    seen[::2, 3:] = False
+    with torch.no_grad():
+        expected = model(x, seen)
+    assert (program.run(x, seen) - expected).norm() < 0.05 * expected.norm()
+    intact8.quantize(model, [(x, seen)], chosen)  # capture compares on such rows, too
+    assert intact8.verify(program, (x[:4], seen[:4])).mismatches == 0

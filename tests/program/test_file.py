@@ -408,3 +408,14 @@ def test_packed_weights_of_other_sizes_are_refused(count: int) -> None:
             in_bytes(packed, {"w": shape})
     with pytest.raises(Violation, match="has other bytes than its shape takes"):
         in_bytes(packed, {"w": [2 * count]})
+
+
+def test_programs_are_compared_by_content(path: Path) -> None:
+    before, after = certified(), load(path)
+    assert before == certified() and after == load(path) and before in [after, certified()]
+    op = next(op for op in before.ops if op.arrays)
+    role, array = next(iter(op.arrays.items()))
+    changed = replace(op, arrays={**op.arrays, role: array + array.dtype.type(1)})
+    assert before != replace(before, ops=tuple(changed if o is op else o for o in before.ops))
+    assert op == replace(op, arrays={name: a.copy() for name, a in op.arrays.items()})
+    assert op != changed and op != replace(op, note="another") and op != role

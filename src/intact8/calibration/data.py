@@ -301,7 +301,7 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     name, dtype, shape = spec
     tensor = _tensor(value, name, index)
     expected = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
-    if expected is torch.int64 and tensor.dtype is torch.int32:
+    if expected is torch.int64 and tensor.dtype in (torch.int8, torch.int16, torch.int32):
         tensor = tensor.long()
     where = f"batch {index}, input {name}"
     if tensor.dtype != expected:

@@ -25,6 +25,9 @@ REPORT = "report it as an issue with this message"
 ELSEWHERE = (
     "rewrite it with other operations, or leave its module in torch: intact8.split(model, data) converts the others"
 )
+SHORT = ("int8", "int16")
+"""Integers that a model may take, and programs compute as int64."""
+
 PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
 """Remedies that many refusals have."""
 
@@ -173,6 +176,9 @@ class Call:
                 raise self.error(what, why=why, remedy="use a finite number, such as torch.finfo(torch.float32).max")
         shape = self.out_shape if out is None else tuple(out)
         kind = out_dtype or self.builder.dtype_of_meta(self.fx)
+        if kind in SHORT:
+            why = "its results wrap around where those of int64 do not, and programs hold int64"
+            raise self.error(f"arithmetic in {kind}", why=why, remedy="convert first: x.long() or x.float()")
         names = [self.value(v).name for v in inputs]
         return self.builder.add_node(op, names, attrs, params or {}, shape, kind, self.fx, label)
 

@@ -18,7 +18,7 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added
-from intact8.capture.aten_call import HANDLERS, Call, Missing, NotFunctional, Prefix, Shape, Value
+from intact8.capture.aten_call import HANDLERS, SHORT, Call, Missing, NotFunctional, Prefix, Shape, Value
 from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_nodes
@@ -161,7 +161,9 @@ class Builder(ConstantStore):
             if fx.op == "placeholder":
                 raise CaptureError(what, where=f"input {fx.name} of the model", why=why, remedy=remedy)
             raise call.error(what, why=why, remedy=remedy)
-        return "int64" if name == "int32" else name  # every int32 number is an int64 number
+        if name == "int32" or (fx.op == "placeholder" and name in SHORT):
+            return "int64"  # which holds all these numbers
+        return name
 
     # --- interpretation --------------------------------------------------------------------------------------
     def resolve(self, arg: Any, *, used: bool = True) -> Any:

@@ -133,9 +133,19 @@ def attention(c: Call) -> Value:
     mask: Any = c["attn_mask"]
     if c["is_causal"]:
         mask = causal(c, scores[-2], scores[-1])
-    if mask is not None and not all_true(c.builder, mask):
-        s = masked(c, s, mask, scores)
-    return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
+    if mask is None or all_true(c.builder, mask):
+        return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
+    whole_rows = not c["is_causal"] and may_hide_all(c, mask)
+    mask = without_expansion(c, mask)
+    if c.dtype(mask) != "bool":
+        s = c.emit("add", s, mask, out=scores)
+        return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
+    hidden = inverse(c, mask)
+    s = c.emit("masked_fill", s, hidden, out=scores, value=finite(-math.inf))
+    p = c.emit("softmax", s, out=scores, axis=rank - 1)
+    if whole_rows:  # torch gives zeros there, and a softmax of equal scores the mean of the values
+        p = c.emit("masked_fill", p, hidden, out=scores, value=0)
+    return product(c, p, v)
 
 
 def of_each_head(c: Call, x: Value, heads: Dim) -> Value:
@@ -163,17 +173,25 @@ def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
     return mask if all(isinstance(d, int) for d in dims) else c.builder.materialize(Prefix(mask, dims), c.fx)
 
 
-def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
-    """Record scores under a boolean mask (true: look at it) or with an additive one."""
+def without_expansion(c: Call, mask: Any) -> Any:
+    """Return a mask as it was before its repetition: what comes now broadcasts it to the shape of the scores anyway."""
     if isinstance(mask, Prefix):
         mask = c.value(mask)
     if isinstance(mask, Value):
         node = c.builder.nodes[mask.name]
         if node.op == "expand" and len(c.builder.nodes[node.inputs[0]].shape) == len(node.shape):
-            mask = Value(node.inputs[0], mask.storage)  # what comes now broadcasts it to the shape of the scores anyway
-    if c.dtype(mask) != "bool":
-        return c.emit("add", s, mask, out=shape)
-    return c.emit("masked_fill", s, inverse(c, mask), out=shape, value=finite(-math.inf))
+            return Value(node.inputs[0], mask.storage)
+    return mask
+
+
+def may_hide_all(c: Call, mask: Any) -> bool:
+    """Return whether a mask with a row per query may hide all keys from one of them."""
+    if isinstance(mask, Prefix):
+        known = bool(mask.full[..., 0].all()) and (not mask.starts or mask.starts[-1] == 0)
+        return not known  # the first key is seen, however long the others are
+    if isinstance(mask, Tensor):
+        return not bool(mask.any(-1).all())
+    return c.shape(without_expansion(c, mask))[-2:-1] not in ((), (1,))
 
 
 @handles(

@@ -145,7 +145,7 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
     Raises:
         InputError: not a module, or no tensor among the inputs.
-        CaptureError: uninitialized, non-finite, quantized, sparse or scattered weights.
+        CaptureError: uninitialized, non-finite, quantized, sparse or scattered weights; other floats than float32.
     """
     require_module(model)
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
@@ -156,6 +156,11 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         raise InputError("an example input is nested", why="programs have dense tensors", remedy=remedy)
     if any(t.layout != torch.strided for t in tensors):
         raise InputError("an example input is sparse", why="programs have dense tensors", remedy="give x.to_dense()")
+    other = [t.dtype for t in tensors if t.is_floating_point() and t.dtype != torch.float32]
+    if other:
+        what, why = f"an example input is of dtype {str(other[0])[6:]}", "quantization starts from a float32 model"
+        remedy = "give float32: x.float() or x.astype('float32'), and model.float() where that is not float32 either"
+        raise CaptureError(what, why=why, remedy=remedy)
     devices: dict[torch.device, str] = {}
     buffers = {name for name, _ in model.named_buffers()}  # masks hold -inf by right, weights never
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:

@@ -75,8 +75,14 @@ class Captured:
         return self.layout.tensor_keys()
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Tensor]:
-        """Return the tensors of a call in the order of ``graph.inputs``; raise InputError on a mismatch."""
-        return self.layout.flatten(args, kwargs or {})
+        """Return the tensors of a call in the order of ``graph.inputs``; raise InputError on a mismatch.
+
+        Integers of 8, 16 and 32 bits are the same numbers of 64 bits, as in programs.
+        """
+        given = self.layout.flatten(args, kwargs or {})
+        wanted = [self.graph.nodes[name].dtype for name in self.graph.inputs]
+        shorter = (torch.int8, torch.int16, torch.int32)
+        return [x.long() if to == "int64" and x.dtype in shorter else x for x, to in zip(given, wanted, strict=True)]
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """Return the model's own output structure around ``outputs`` (one per ``graph.outputs``)."""

@@ -24,6 +24,10 @@ FORMS = 64
 """Combinations of dtypes and shapes per program that are not checked again."""
 
 
+SHORTER = (np.int8, np.int16, np.int32)
+"""What is taken where a program reads int64, which holds all these numbers."""
+
+
 def is_torch(value: Any) -> bool:
     """Return whether ``value`` is a torch tensor. Torch is not imported, since whoever holds a tensor has done so."""
     torch = sys.modules.get("torch")
@@ -152,6 +156,8 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
     channels_last = layout == "NHWC" and len(wanted) == 4
     if channels_last:
         wanted = (wanted[0], *wanted[2:], wanted[1])
+    if tensor.dtype == "int64" and array.dtype in SHORTER:
+        array = array.astype(np.int64)
     takes_integers = quantizer is not None or tensor.quantized
     if str(array.dtype) != tensor.dtype and not (takes_integers and array.dtype == np.uint8):
         allowed = f"{tensor.dtype} or uint8" if takes_integers and tensor.dtype != "uint8" else tensor.dtype

@@ -41,8 +41,18 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
                 work.put(replace(node, inputs=[scores, mask], source=masker.parts + node.parts))
                 work.note(masker.name, f"fused into {node.name}")
                 work.prune(masker.name)
+                _drop_zeros(work, node.name, mask)
                 break
     return made
+
+
+def _drop_zeros(work: Rewriter, softmax: str, mask: str) -> None:
+    """Drop zeros that are written where ``mask`` hides a position from ``softmax``: its boolean input does that."""
+    for name in dict.fromkeys(work.users(softmax)):
+        reader = work.graph.nodes[name]
+        if reader.op == "masked_fill" and reader.inputs == [softmax, mask] and reader.attrs["value"] == 0:
+            work.note(name, f"fused into {softmax}")
+            work.drop(reader, softmax)
 
 
 def _candidates(masker: Node) -> list[tuple[str, str]]:

@@ -3,7 +3,8 @@ this room; docs/opset.md is the table of all of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,15 @@ class Tensor:
         return self.scale is not None
 
 
+def same_arrays(a: Mapping[Any, Array], b: Mapping[Any, Array]) -> bool:
+    """Return whether two groups of arrays have the same names, dtypes, shapes and bytes."""
+
+    def same(x: Array, y: Array) -> bool:
+        return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+    return a.keys() == b.keys() and all(same(array, b[name]) for name, array in a.items())
+
+
 @dataclass(frozen=True)
 class Op:
     """One operation; its output tensor has the op's name.
@@ -71,6 +81,12 @@ class Op:
     def __post_init__(self) -> None:
         arrays = {role: np.asarray(array, order="C") for role, array in self.arrays.items()}
         object.__setattr__(self, "arrays", arrays)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Op):
+            return NotImplemented
+        plain = all(getattr(self, f.name) == getattr(other, f.name) for f in fields(self) if f.name != "arrays")
+        return plain and same_arrays(self.arrays, other.arrays)
 
     @property
     def is_float(self) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intact8.opset import KINDS, Array, Op, Tensor
+from intact8.opset.op import same_arrays
 from intact8.opset.values import LARGEST_SIZE, is_int
 from intact8.opset.violation import Violation, need
 
@@ -54,6 +55,12 @@ class Golden:
     checksums: dict[str, tuple[int, ...]] = field(default_factory=dict)
     outputs: dict[int, Array] = field(default_factory=dict)
     omitted: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Golden):
+            return NotImplemented
+        plain = all(getattr(self, f.name) == getattr(other, f.name) for f in fields(self) if f.name != "outputs")
+        return plain and same_arrays(self.outputs, other.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; arrays live outside, see :meth:`arrays`."""
