@@ -474,3 +474,23 @@ def test_arithmetic_in_integers_of_fewer_bits_is_refused_by_name() -> None:
 
     with pytest.raises(intact8.CaptureError, match=r"arithmetic in int16 \(operator aten.mul\).*x\.long\(\)"):
         intact8.prepare(Doubled().eval(), (torch.ones(4, 50, dtype=torch.int16), torch.ones(4, dtype=torch.int64)))
+
+
+class ShortRows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.bag = nn.Embedding(20, 6, max_norm=1.0), nn.EmbeddingBag(20, 6, max_norm=0.5, norm_type=1.0)
+        self.end = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.table(x).mean(1) + self.bag(x))
+
+
+def test_rows_that_a_lookup_shortens_are_short_in_the_program_and_whole_in_the_model() -> None:
+    torch.manual_seed(0)
+    model, x = ShortRows().eval(), torch.arange(80).reshape(20, 4) % 20
+    before = [table.weight.detach().clone() for table in (model.table, model.bag)]
+    sim = intact8.prepare(model, (x[:2],)).eval()
+    assert all(torch.equal(a, table.weight) for a, table in zip(before, (model.table, model.bag), strict=True))
+    intact8.calibrate(sim, [x])
+    assert torch.allclose(sim(x), model(x), atol=0.02)

@@ -148,6 +148,12 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where(flat[:, None] < 0, fill_value, torch.stack(coordinates[::-1], 1))
 
 
+def renormed(weight: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Return a table whose rows are no longer than ``max_norm``, as torch makes those that are looked up."""
+    norm = torch.linalg.vector_norm(weight, norm_type, dim=1, keepdim=True)
+    return torch.where(norm > max_norm, weight * (max_norm / (norm + 1e-7)), weight)
+
+
 def bags_of_one_length(
     indices: Tensor, weight: Tensor, mode: str, per_sample_weights: Tensor | None, padding_idx: int | None
 ) -> Tensor:

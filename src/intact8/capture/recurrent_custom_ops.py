@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from intact8.arithmetic.recurrent import state_count
-from intact8.capture.formulas_index import bags_of_one_length, take_along_dim
+from intact8.capture.formulas_index import bags_of_one_length, renormed, take_along_dim
 from intact8.errors import CaptureError
 
 UNPACK = "unpack it with pad_packed_sequence, and work on the padded tensor"
@@ -166,12 +166,31 @@ def _bags(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         given = form.bind(*args, **kwargs)
         given.apply_defaults()
         t = given.arguments
-        bags = t["input"]
-        if not _exporting() or bags.dim() != 2 or t["max_norm"] is not None or not bags.shape[1]:
+        if not _exporting():
             return original(*args, **kwargs)
+        if t["max_norm"] is not None:
+            t["weight"], t["max_norm"] = renormed(t["weight"], t["max_norm"], t["norm_type"]), None
+        bags = t["input"]
+        if bags.dim() != 2 or not bags.shape[1]:
+            return original(*given.args, **given.kwargs)
         return bags_of_one_length(bags, t["weight"], t["mode"], t["per_sample_weights"], t["padding_idx"])
 
     return embedding_bag
+
+
+def _looked_up(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an ``embedding`` that is exported with its rows shortened, where torch's own shortens them in place."""
+    form = inspect.signature(original)
+
+    def embedding(*args: Any, **kwargs: Any) -> Tensor:
+        given = form.bind(*args, **kwargs)
+        given.apply_defaults()
+        t = given.arguments
+        if _exporting() and t["max_norm"] is not None:
+            t["weight"], t["max_norm"] = renormed(t["weight"], t["max_norm"], t["norm_type"]), None
+        return original(*given.args, **given.kwargs)
+
+    return embedding
 
 
 @contextmanager
@@ -210,6 +229,7 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
+        stack.enter_context(_exchanged(F, "embedding", _looked_up(F.embedding)))
         stack.enter_context(_exchanged(F, "embedding_bag", _bags(F.embedding_bag)))
         stack.enter_context(_exchanged(Distribution, "_validate_args", _Validated(Distribution._validate_args)))
         for function, replacement in pairs:

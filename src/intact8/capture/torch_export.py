@@ -50,9 +50,14 @@ class Exported:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Set eval mode, and restore every module's training flag and every buffer's values afterwards."""
+    """Set eval mode, and restore every module's training flag and every buffer's values afterwards.
+
+    Tables whose rows a lookup shortens (``max_norm``) are restored, too.
+    """
     flags = {module: module.training for module in model.modules()}
-    before = [(b, b.detach().clone()) for b in model.buffers()]
+    tables = [m for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+    shortened = [table.weight for table in tables if table.max_norm is not None]
+    before = [(b, b.detach().clone()) for b in (*model.buffers(), *shortened)]
     model.eval()
     try:
         yield
