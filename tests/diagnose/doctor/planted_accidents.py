@@ -125,13 +125,12 @@ plant("plain_sign_flipped", written(Plain, "3.weight", "", "", lambda t: t.neg_(
 plant(
     "resnet_channels_rolled",
     written(Residual, "blocks.1.conv1.weight", "", "", _roll),
-    *(("blocks.1.conv1", cause) for cause in ("stale_batch_norm", "wrong_weights")),
+    ("blocks.1.conv1", "wrong_weights"),
 )
 plant(
     "separable_layer_not_loaded",
     changed(Separable, lambda net: net.pointwise[0].reset_parameters()),
-    *(("pointwise.0", cause) for cause in ("stale_batch_norm", "wrong_weights")),
-    (NETWORK, WRONG),
+    ("pointwise.0", "wrong_weights"),
 )
 plant(
     "plain_one_class_bias",

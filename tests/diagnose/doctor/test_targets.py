@@ -172,8 +172,24 @@ def test_causes_come_before_what_makes_up_for_them() -> None:
         finding("accumulated", "network", "note", noise=5e-4),
         finding("unlike_data", "calibration data", "note"),
     )
+    uncovered = finding("unrepresentative", "calibration data", "note", noise=5e-4)
     dead, slow = finding("dead_channels", "a", "note"), finding("no_integer_form", "network", "note")
-    assert ordered([slow, left, dead, fault], ["a"]) == (fault, dead, left, slow)
+    assert ordered([slow, left, uncovered, dead, fault], ["a"]) == (fault, dead, uncovered, left, slow)
+
+
+def test_statistics_behind_which_all_others_fit_are_stale_though_half_of_the_numbers_is_chance() -> None:
+    torch.manual_seed(0)
+    layers = [m for _ in range(3) for m in (nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU())]
+    net, x = nn.Sequential(*layers, nn.Linear(16, 1)), torch.randn(256, 16)
+    with torch.no_grad():
+        for layer in net[::3]:
+            nn.init.normal_(layer.weight)
+        net(x)  # which gives batch norms their statistics
+        y = net.eval()(x)
+        y = y + 0.95 * y.std() * torch.randn(y.shape)
+        net[4].running_var.mul_(0.1)
+    first = intact8.doctor(net, [(x, y)], remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause) == ("3", "stale_batch_norm")
 
 
 def test_first_operation_with_infinite_results() -> None:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repairs import (
     LARGE_EPS,
     RECOVERS,
@@ -438,8 +440,11 @@ def behind_statistics(
         if others or answers is None or not _mostly_lost(answers) or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
             continue
-        score = max(_score(_renewed(network, samples, names), samples, answers) for names in ([name], None))
-        if 1 - score < HEALED * (1 - answers.score):
+        renewed, most = _renewed(network, samples, [name]), HEALED
+        score = max(_score(other, samples, answers) for other in (renewed, _renewed(network, samples, None)))
+        if _norm_behind(graph, node) and not stale_batch_norm(renewed, graph, samples):
+            most = 1 - ABOVE_CHANCE  # what comes behind the new statistics is that of training, too
+        if 1 - score < most * (1 - answers.score):
             out.append(finding)
             continue
         message = (
@@ -454,6 +459,11 @@ def _mostly_lost(answers: Answers) -> bool:
     """Return whether a network has lost most of what there is to learn, as wrong weights make it."""
     chance = answers.targets.chance()
     return answers.score - chance < MOST * (1 - chance)
+
+
+def _norm_behind(graph: Graph, node: Node) -> bool:
+    """Return whether a batch norm runs after this one."""
+    return any("bn" in other.attrs for other in dropwhile(lambda n: n is not node, graph) if other is not node)
 
 
 def _layer_before(graph: Graph, node: Node) -> str:
