@@ -356,7 +356,7 @@ def shared_range_cat(w: World) -> Planted:
         for parameter in (model.right[1].weight, model.right[1].bias):
             parameter.mul_(100)
         model.head[0].weight[:, 16:].div_(100)
-    return w.fashion(model.eval(), "left.3", "shared_range")
+    return w.fashion(model.eval(), "cat", "shared_range")
 
 
 class Cancelling(nn.Module):

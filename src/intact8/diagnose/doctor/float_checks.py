@@ -40,6 +40,10 @@ from intact8.simulation.weights.layout import output_first
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
 
+GROWN = 3.0
+"""What the median row of a layer makes of unit inputs from which its weights are large; layers of twenty-two trained
+networks stay below 2."""
+
 SURELY = 100.0
 """Times the usual size from which a channel has exploded for sure: one of a sound network reached 31."""
 
@@ -105,6 +109,7 @@ class Answers:
         targets: the right answers.
         too_large: how many times as large as suits the labels the scores are, a power of two.
         renumbered: the score if its classes were numbered otherwise, or its numbers were in other units.
+        units: weights of the columns of numbers; see Targets.
     """
 
     score: float
@@ -112,6 +117,7 @@ class Answers:
     targets: Targets
     too_large: float
     renumbered: float
+    units: Tensor | None = None
 
 
 def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | None:
@@ -121,7 +127,8 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     if targets is None or len(targets) != len(output):
         return None
     factor, _ = targets.tempered(output)
-    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, targets.renumbered(output))
+    renumbered, units = targets.renumbered(output), targets.units(output)
+    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units)
 
 
 def training_mode(model: nn.Module) -> list[Finding]:
@@ -359,23 +366,48 @@ def untrained(sim: Simulation) -> list[Finding]:
     if 2 * len(found) > layers > 1:
         message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
         found = [_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
-    return [replace(f, severity="warning", remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+    found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
+    return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
 
-def grown_everywhere(sim: Simulation) -> list[Finding]:
-    """Return the finding of weights that are huge in most layers: it is the training, and no single layer."""
+def _untouched(sim: Simulation) -> list[Finding]:
+    """Return findings of the few norms whose gains are all 1 and biases all 0, as they begin, while others' are not."""
+    gains = {n.name: [sim.tensors[n.params[r]] for r in ("weight", "bias") if r in n.params] for n in norms(sim)}
+    bare = [
+        name
+        for name, (gain, *bias) in gains.items()
+        if bool((gain == 1).all()) and all(not bool(b.any()) for b in bias)
+    ]
+    if not 0 < 2 * len(bare) < len(gains):
+        return []
+    message = (
+        f"its gains are 1 and its biases 0, as they begin, and those of {len(gains) - len(bare)} other norms are not"
+    )
+    return [_finding("wrong_weights", name, message, untouched=True) for name in bare]
+
+
+def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the finding of weights that are huge in most layers: it is the training, and no single layer.
+
+    Where a layer is dead as a whole, weights that are large in most layers say the same.
+
+    Args:
+        sim: a simulation of the network.
+        dead: findings of dead channels.
+    """
+    killed = any(f.evidence.get("share", 0.0) > NEARLY_ALL for f in dead)
     weights = {n.name: sim.tensors[n.params["weight"]].detach() for n in sim.graph if n.op in ("conv", "linear")}
     gains = {
         name: float(output_first(w, sim.graph.nodes[name]).flatten(1).norm(dim=1).median())
         for name, w in weights.items()
     }
-    grown = [name for name, gain in gains.items() if gain > EXPLODED]
+    grown = [name for name, gain in gains.items() if gain > (GROWN if killed else EXPLODED)]
     if not 2 * len(grown) > len(gains) > 1:
         return []
     largest = max(gains.values())
     message = (
-        f"the weights of {len(grown)} of {len(gains)} layers are huge, and make {largest:.3g} of unit inputs: training "
-        "has diverged"
+        f"the weights of {len(grown)} of {len(gains)} layers are {'large' if killed else 'huge'}, and make "
+        f"{largest:.3g} of unit inputs{', and whole layers are dead' if killed else ''}: training has diverged"
     )
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
     return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence={"layers": grown})]
@@ -623,7 +655,8 @@ def wrong_network(
             evidence = {"accuracy": (answers.score, other)}
         elif any(f.cause == "float_network_wrong" and {"recovers", "fits"} & f.evidence.keys() for f in known):
             message = ""  # it is said
-    if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
+    numbers = answers is not None and not answers.targets.classes
+    if not message and not numbers and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
     return [Finding("float_network_wrong", NETWORK, severity, message, remedy, evidence=evidence)] if message else []
@@ -639,8 +672,12 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             weights that were never trained are an error, and statistics that are suspicious.
     """
     wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
+    repaired = {finding.place for finding in findings if "recovers" in finding.evidence}
     out = []
     for finding in findings:
+        if finding.evidence.get("untouched") and finding.place not in repaired:
+            out.append(finding)
+            continue
         if (
             wrong
             and answers is not None
@@ -737,7 +774,13 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
         order: names of operations in the order in which they run.
     """
     places = {name: i for i, name in enumerate(order)}
-    layers = {f.place for f in findings if f.cause in OF_LAYERS}
+    dead = {f.place: f.evidence.get("share", 1.0) > NEARLY_ALL for f in findings if f.cause == "dead_channels"}
+
+    def partly(finding: Finding) -> bool:
+        """Where a whole layer is dead, a part of another one is no cause."""
+        return finding.cause == "dead_channels" and any(dead.values()) and not dead[finding.place]
+
+    layers = {f.place for f in findings if f.cause in OF_LAYERS and not partly(f)}
     shown = [f for f in findings if f.cause in ("exploded_weight", "exploded_channel", "dead_channels")]
     first, grown = min((places.get(f.place, len(places)) for f in shown), default=len(places)), bool(shown)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
@@ -752,6 +795,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
 
     def key(finding: Finding) -> tuple[int, int, int]:
         kind = FLOAT_CAUSES.index(finding.cause)
+        if partly(finding):
+            return 1, 2 * len(places), kind
         if finding.cause in BEFORE_LAYERS:
             return 0, kind, 0
         if finding.cause in OF_LAYERS:

@@ -145,12 +145,15 @@ def doctor(
     elif given_sim:
         known += diverged(1.0, exact.likeness(network.with_model(given_model)), ANOTHER)
     answers = answers_of(exact, chosen, len(before.graph.inputs))
+    units = None if answers is None else answers.units
+    exact.weigh(units)
     found = examine(network, before, given, chosen, step, known, answers)
     search = RecipeSearch(network, exact, given, better, candidate, before)
     if remedies:
         search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)
     step("outcome")
     reference = FloatOutputs(before, held_out, score)
+    reference.weigh(units)
     outcomes = [Outcome("float", reference.score, 0.0)]
     for label, quantized in (("before", before), ("after", search.sim)):
         noise, value = reference.noise(quantized)
