@@ -29,18 +29,18 @@ class Planted:
 
     Attributes:
         model, calibration, recipe, sim: as the user has them.
-        x, y: representative labelled data, none of it among ``calibration``.
+        x, y: representative labelled data, none of it among ``calibration``; of several inputs a tuple.
         place: the layer whose fault it is, "calibration data" or "network".
         causes: answers that count as right.
     """
 
     model: nn.Module
-    x: Tensor
+    x: Any
     y: Tensor
-    calibration: Tensor
+    calibration: Any
     place: str
     causes: tuple[str, ...]
-    recipe: Recipe = MINMAX
+    recipe: Recipe | None = MINMAX
     sim: Any = None
 
 

@@ -455,7 +455,7 @@ plant(
     changed(Separable, _uneven, recipe=PER_TENSOR),
     *anywhere(("b2.0",), "per_tensor_weight", "channel_imbalance", "outlier_channel"),
 )
-plant("separable_three_bits", asks(Separable, "b2.0", weight={"bits": 3}), ("b2.0", "few_bits"))
+plant("separable_layer_of_three_bits", asks(Separable, "b2.0", weight={"bits": 3}), ("b2.0", "few_bits"))
 plant("separable_calibration_as_rows", shown(Separable, _as_rows, False), *anywhere((DATA,), *UNLIKE))
 plant("separable_older_statistics", changed(Separable, _older_statistics), ("*", "stale_batch_norm"))
 plant(

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 import intact8
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.findings import ordered
-from intact8.diagnose.doctor.float_checks import grown_everywhere, overflowing, proven, untrained
+from intact8.diagnose.doctor.float_checks import Answers, grown_everywhere, overflowing, proven, refused, untrained
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
-from intact8.diagnose.doctor.targets import targets_of
+from intact8.diagnose.doctor.targets import Targets, targets_of
 
 
 def batches(x: Tensor, y: Tensor) -> Samples:
@@ -136,6 +136,12 @@ def test_weights_that_are_huge_in_most_layers() -> None:
     assert "whole layers are dead" in grown_everywhere(simulation(net, x), [dead])[0].message
 
 
+def test_something_far_too_large_is_no_reason_to_refuse_right_answers() -> None:
+    grown, targets = Finding("exploded_weight", "0", "error", "", ""), Targets(torch.arange(4), True)
+    answers = Answers(0.9, 0.9, targets, 1.0, 0.9)
+    assert refused([grown]) and not refused(proven([grown], [], answers))
+
+
 def test_norms_as_they_begin() -> None:
     torch.manual_seed(0)
     net, x = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(8, 8), nn.LayerNorm(8)))), torch.randn(32, 8)
@@ -145,7 +151,7 @@ def test_norms_as_they_begin() -> None:
     (found,) = untrained(simulation(net, x))
     assert (found.place, found.cause, found.severity) == ("3", "wrong_weights", "note")
     repaired = Finding("wrong_scale", "3", "error", "", "", evidence={"recovers": 0.9, "accuracy": (0.1, 0.9)})
-    answers: Any = object()
+    answers = Answers(0.1, 0.9, Targets(torch.arange(4), True), 1.0, 0.1)
     assert proven([found], [], answers)[0].severity == "note"
     assert proven([found, repaired], [], answers)[0].severity == "error"
 
@@ -158,6 +164,7 @@ def test_a_wrong_network_that_has_no_program_is_reported() -> None:
         net[0].bias.fill_(-1e15)
         net[2].weight.mul_(1e13)
     report = intact8.doctor(net, [(x, torch.randint(0, 4, (400,)))], seconds=0)
+    assert report.trials == ()  # no recipe repairs it
     assert (report.findings[0].place, report.findings[0].cause) == ("network", "float_network_wrong")
     assert "already wrong" in report.verdict.reason
 

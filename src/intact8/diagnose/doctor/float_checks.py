@@ -686,6 +686,9 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             finding = replace(finding, severity="error")
         elif not wrong and answers is not None and finding.cause == "dead_channels":
             finding = replace(finding, severity="note")
+        elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
+            message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
+            finding = replace(finding, message=message, evidence={**finding.evidence, "right": answers.score})
         out.append(finding)
     return [*out, *verdict]
 
@@ -756,6 +759,8 @@ def refused(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return what a verdict says instead where the float network is already wrong, which no recipe repairs."""
     first = findings[0] if findings else None
     if first is None or first.severity != "error" or first.cause not in FLOAT_CAUSES or first.cause in USABLE:
+        return {}
+    if "right" in first.evidence:  # something is far too large, and the answers are right
         return {}
     reason = f"do not quantize this: the float network is already wrong ({first.place}: {first.cause})"
     return {"pays": False, "reason": reason}

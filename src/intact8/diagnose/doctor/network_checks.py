@@ -145,7 +145,8 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
     shift, ratio = distance(mean, variance, norm.running_mean.double(), running, eps)
     off = off_by(shift, ratio)
     place = next((n.name for n in graph if name in n.source or name == n.name), name)
-    gain = torch.ones(()) if norm.weight is None else norm.weight.detach().double().abs()
+    weight = norm.weight if isinstance(norm.weight, Tensor) else torch.ones(())
+    gain = weight.detach().double().abs()
     left = float(((gain * (variance / (variance + eps)).sqrt()) < DROWNED).double().mean())
     if left >= MOSTLY_DEAD and float((gain > DROWNED).double().mean()) >= MOSTLY_DEAD:
         message = (
