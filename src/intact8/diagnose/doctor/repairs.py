@@ -626,7 +626,10 @@ def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         of = f" as {name}" if len(graph.inputs) > 1 else ""
         ways = INPUTS if x.is_floating_point() else {**INDICES, **_padded(sim, name, x)}
         for text, (least, change) in ways.items():
-            if x.dim() >= max(least, 2) and change(x).shape == x.shape:
+            if x.dim() < max(least, 2):
+                continue
+            changed = change(x)
+            if changed.shape == x.shape and not torch.equal(changed, x):
                 yield Repair("float_network_wrong", f"it sees {text}{of}", graph.nodes[name], change=change)
 
 
