@@ -80,6 +80,16 @@ def test_yes_and_no_are_classes_of_logits() -> None:
     assert classes is not None and classes.score(5 * one + 20) == 1
 
 
+def test_a_rare_yes_that_is_foretold_somewhat_is_no_guess() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = (torch.rand(512, generator=generator) < 0.06).long()
+    logits = 2.0 * y + torch.randn(512, generator=generator) - 4.5  # none is 0 or larger, or next to none
+    targets = Targets(y, True, yes=True)
+    knows, chance = (Answers(targets.score(z), 0.9, targets, 1.0, 0.0, None, float(targets.losses(z).mean()))
+                     for z in (logits, logits.flip(0)))  # fmt: skip
+    assert knows.score < targets.chance() + 0.01 and not knows.guesses and chance.guesses
+
+
 def test_columns_in_units_of_their_own() -> None:
     y = torch.randn(64, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1000.0])
     targets, alike = (targets_of(batches(torch.zeros(64, 2), t), 1, t) for t in (y, y / y.std(0)))

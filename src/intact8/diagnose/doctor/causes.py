@@ -258,10 +258,10 @@ def _named_by_the_recipe(sim: Simulation, point: str) -> str | None:
 
 
 def _everywhere(sim: Simulation, site: Measured) -> bool:
-    """Return whether the recipe's own scheme gives a site fewer than 8 bits, and no rule does."""
+    """Return whether a site has as few bits as the recipe gives to all."""
     default = sim.recipe.weight if site.part == "weight" else sim.recipe.activation
     point = sim.weight_points[site.name] if site.part == "weight" else sim.points[site.name]
-    return point.scheme.bits == default.bits < 8 and len(sim.weight_points) > 1
+    return point.scheme.bits == default.bits < 8
 
 
 def _joined_in(sim: Simulation, point: str) -> str | None:

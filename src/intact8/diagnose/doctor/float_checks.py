@@ -59,6 +59,9 @@ ABOVE_CHANCE = 0.2
 ABOVE_MEAN = 0.05
 """The same where answers are numbers: the share of their variance; some cannot be foretold much better."""
 
+INFORMED = 0.8
+"""Share of the loss of the best answer that is the same for all samples, below which something was learned."""
+
 OVERCONFIDENT = 0.15
 """Mean probability of the answers over the share of right ones from which the network is not what was trained, or sees
 other inputs than in training. Trained networks, overfitted ones among them, stay below 0.1 on data like theirs."""
@@ -110,6 +113,7 @@ class Answers:
         too_large: how many times as large as suits the labels the scores are, a power of two.
         renumbered: the score if its classes were numbered otherwise, or its numbers were in other units.
         units: weights of the columns of numbers; see Targets.
+        loss: the mean loss; see Targets.
     """
 
     score: float
@@ -118,6 +122,19 @@ class Answers:
     too_large: float
     renumbered: float
     units: Tensor | None = None
+    loss: float = float("inf")
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it answers no better than the best answer that is the same for all samples.
+
+        Where one class is right for most samples, to foretell the others somewhat is to know something, too.
+        """
+        chance = self.targets.chance()
+        learned = ABOVE_CHANCE if self.targets.classes else ABOVE_MEAN
+        if self.score >= chance + learned * (1 - chance):
+            return False
+        return not (self.targets.classes and chance > MOST and self.loss < INFORMED * self.targets.entropy())
 
 
 def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | None:
@@ -126,9 +143,9 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     targets = targets_of(samples, inputs, output)
     if targets is None or len(targets) != len(output):
         return None
-    factor, _ = targets.tempered(output)
-    renumbered, units = targets.renumbered(output), targets.units(output)
-    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units)
+    factor, losses = targets.tempered(output)
+    renumbered, units, loss = targets.renumbered(output), targets.units(output), float(losses.mean())
+    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, loss)
 
 
 def training_mode(model: nn.Module) -> list[Finding]:
@@ -636,7 +653,7 @@ def wrong_network(
         targets, chance = answers.targets, answers.targets.chance()
         repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
-        if answers.score < chance + (ABOVE_CHANCE if targets.classes else ABOVE_MEAN) * (1 - chance):
+        if answers.guesses:
             message = f"{right}; guessing gives {chance:.1%}"
         elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"

@@ -89,6 +89,11 @@ class Targets:
         label = counts.argmax(1)[counts.sum(1) > 0]
         return float(counts.amax(1).sum() / counts.sum()) if len(set(label.tolist())) == len(label) else 0.0
 
+    def entropy(self) -> float:
+        """Return the mean loss of answers that know nothing but how often every class is right."""
+        share = np.unique(self.values.numpy(), return_counts=True)[1] / self.values.numel()
+        return float(-(share * np.log(share)).sum())
+
     def units(self, output: Tensor) -> Tensor | None:
         """Return one over the deviation of every column of numbers that all are foretold, where they differ much."""
         if self.classes or self.values.dim() != 2 or self.values.shape[1] < 2:
@@ -168,13 +173,12 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
     if values.is_floating_point():
         if not alike or not bool(torch.isfinite(values).all()) or not float(values.std()) > 0:
             return None
-        values = values.reshape(len(values), *shape)
-        if not _logits(values, output.cpu()):
-            return Targets(values, False)
-        one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
-        return Targets(values.argmax(1), True) if one else Targets(values.long(), True, yes=True)
+        if not _logits(values.reshape(len(values), *shape), output.cpu()):
+            return Targets(values.reshape(len(values), *shape), False)
     if alike and bool(((values == 0) | (values == 1)).all()):
-        return Targets(values.long().reshape(len(values), *shape), True, yes=True)
+        values = values.long().reshape(len(values), *shape)
+        one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
+        return Targets(values.argmax(1), True) if one else Targets(values, True, yes=True)
     if values.dtype == torch.bool or not len(shape):
         return None
     places = values.shape[1:]
