@@ -248,6 +248,25 @@ def test_what_comes_in_another_order() -> None:
     assert any("channels last" in text for text in offered(nn.Conv2d(2, 3, 1), x))
 
 
+def test_heads_in_another_order() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
+            y: Tensor = self.proj(((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2).flatten(2))
+            return y
+
+    torch.manual_seed(0)
+    net, x = Heads(), torch.randn(32, 5, 8)
+    assert [text for text in offered(net, x) if "heads" in text] == [
+        f"proj: the heads that it reads are {order}"
+        for order in ("rolled by one", "rolled back by one", "reversed", "between each other")
+    ]
+
+
 def test_causes_come_before_what_makes_up_for_them() -> None:
     def finding(cause: str, place: str, severity: str = "error", **rest: Any) -> Finding:
         return Finding(cause, place, severity, "", "", **rest)

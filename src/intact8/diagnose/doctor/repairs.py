@@ -265,7 +265,9 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if node.op in AFFINE and "weight" in node.params:
             yield from _clipped(node, sim.tensors[node.params["weight"]])
             before = sim.graph.nodes[node.inputs[0]] if node.inputs else node
-            yield from _turned(node, sim.tensors[node.params["weight"]].detach(), _flattened(sim.graph, before))
+            weight = sim.tensors[node.params["weight"]].detach()
+            yield from _turned(node, weight, _flattened(sim.graph, before))
+            yield from _heads(node, weight, before, sim.graph)
         yield from _rolled(node, sim.graph, sim.tensors)
     yield from _joined_otherwise(sim.graph)
     layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
@@ -333,6 +335,21 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
     for text, changed in turned.items():
         yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
+
+
+def _heads(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
+    """Yield the layer behind an attention with the heads that it reads in another order."""
+    while before.inputs and (before.op in UNCHANGED or before.moves):
+        before = graph.nodes[before.inputs[0]]
+    shape = known(before.shape[1:]) if before.op == "matmul" and len(before.shape) == 4 else []
+    if weight.dim() != 2 or len(shape) < 2 or shape[0] < 2 or weight.shape[1] != shape[0] * before.shape[3]:
+        return
+    parts = weight.unflatten(1, (shape[0], -1))
+    orders = {"rolled by one": parts.roll(1, 1), "rolled back by one": parts.roll(-1, 1), "reversed": parts.flip(1)}
+    orders["between each other"] = weight.unflatten(1, (-1, shape[0])).transpose(1, 2)
+    for text, changed in orders.items():
+        tensors = {node.params["weight"]: changed.flatten(1).contiguous()}
+        yield Repair("wrong_weights", f"the heads that it reads are {text}", node, tensors)
 
 
 def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
