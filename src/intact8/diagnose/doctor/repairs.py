@@ -342,11 +342,11 @@ def _heads(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[R
     while before.inputs and (before.op in UNCHANGED or before.moves):
         before = graph.nodes[before.inputs[0]]
     shape = known(before.shape[1:]) if before.op == "matmul" and len(before.shape) == 4 else []
-    if weight.dim() != 2 or len(shape) < 2 or shape[0] < 2 or weight.shape[1] != shape[0] * before.shape[3]:
+    if weight.dim() != 2 or len(shape) < 2 or shape[0] < 2 or weight.shape[1] != shape[0] * shape[-1]:
         return
-    parts = weight.unflatten(1, (shape[0], -1))
+    parts = weight.reshape(len(weight), shape[0], -1)
     orders = {"rolled by one": parts.roll(1, 1), "rolled back by one": parts.roll(-1, 1), "reversed": parts.flip(1)}
-    orders["between each other"] = weight.unflatten(1, (-1, shape[0])).transpose(1, 2)
+    orders["between each other"] = weight.reshape(len(weight), -1, shape[0]).transpose(1, 2)
     for text, changed in orders.items():
         tensors = {node.params["weight"]: changed.flatten(1).contiguous()}
         yield Repair("wrong_weights", f"the heads that it reads are {text}", node, tensors)
