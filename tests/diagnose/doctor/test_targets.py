@@ -222,8 +222,8 @@ class Words(nn.Module):
         self.words, self.positions = nn.Embedding(8, 4, padding_idx=0), nn.Parameter(torch.randn(6, 4))
         self.fc = nn.Linear(8, 3)
 
-    def forward(self, ids: Tensor, other: Tensor) -> Tensor:
-        x = (self.words(ids) + self.positions).softmax(-1).softmax(-1)
+    def forward(self, ids: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+        x = (self.words(ids) + self.positions + mask[:, :, None]).softmax(-1).softmax(-1)
         return self.fc(torch.cat([x.mean(1), other], 1))
 
 
@@ -231,7 +231,7 @@ def test_what_comes_in_another_order() -> None:
     torch.manual_seed(0)
     ids = torch.randint(2, 8, (32, 6))
     ids[:, 4:] = 1
-    data = (ids, torch.randn(32, 4))
+    data = (ids, torch.randn(32, 4), ids > 1)
     network = FloatNetwork(Words().eval(), data, torch.device("cpu"))
     sim = network.prepare(intact8.recipes.default())
     found = {r.text: r for r in repairs(sim, gather([data], network.captured, network.device, 64))}

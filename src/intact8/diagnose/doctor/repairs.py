@@ -290,7 +290,8 @@ def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:
     """Yield what is joined in another order."""
     for node in graph:
-        count = len(node.inputs) if node.op == "cat" and len(set(node.inputs)) == len(node.inputs) else 0
+        joins = node.op == "cat" and node.dtype == "float32" and len(set(node.inputs)) == len(node.inputs)
+        count = len(node.inputs) if joins else 0
         for order in list(permutations(range(count)))[1:] if 1 < count < 4 else []:
             yield Repair("wrong_setting", f"it joins its inputs in the order {order}", node, order=order)
 
@@ -643,7 +644,7 @@ def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         of = f" as {name}" if len(graph.inputs) > 1 else ""
         ways = INPUTS if x.is_floating_point() else {**INDICES, **_padded(sim, name, x)}
         for text, (least, change) in ways.items():
-            if x.dim() < max(least, 2):
+            if x.dim() < max(least, 2) or x.dtype == torch.bool:
                 continue
             changed = change(x)
             if changed.shape == x.shape and not torch.equal(changed, x):
