@@ -202,6 +202,5 @@ plant("separable_data_not_normalized", _data_not_normalized, (DATA, "unlike_data
 plant(
     "separable_gate_stuck",
     written(Separable, "gate.bias", "", "", lambda t: t.fill_(-40.0)),
-    (NETWORK, WRONG),
     ("gate", "dead_channels"),
 )

@@ -254,9 +254,7 @@ plant(
     written(UNet, "enc2.1.running_var", "", "", times(slice(None), 0.01)),
     ("enc2.0", "stale_batch_norm"),
 )
-plant(
-    "unet_joined_the_other_way", changed(UNet, _joined_the_other_way), (NETWORK, WRONG), ("dec1.0", "stale_batch_norm")
-)
+plant("unet_joined_the_other_way", changed(UNet, _joined_the_other_way), ("cat_1", "wrong_setting"))
 plant(
     "unet_outlier_channel",
     changed(UNet, _outlier_between),

@@ -469,8 +469,7 @@ plant("unet_black_calibration", shown(Unet, torch.zeros_like, False), (DATA, "no
 plant(
     "unet_concatenated_the_other_way",
     changed(Unet, _cat_exchanged),
-    *anywhere(("up2.0",), "wrong_weights", "stale_batch_norm"),
-    (NETWORK, WRONG),
+    ("cat", "wrong_setting"),
 )
 plant("unet_two_bit_activation", asks(Unet, "deep.0", activation={"bits": 2}), ("deep.0", "few_bits"))
 plant("unet_classes_from_zero", labelled(Unet, lambda y: (y - 1) % 7), (NETWORK, WRONG), ("out", "wrong_weights"))

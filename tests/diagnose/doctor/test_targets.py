@@ -248,6 +248,27 @@ def test_what_comes_in_another_order() -> None:
     assert any("channels last" in text for text in offered(nn.Conv2d(2, 3, 1), x))
 
 
+def test_a_gate_that_is_always_closed_is_dead() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.gate, self.fc = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.fc(self.wide(x) * self.gate(x).sigmoid())
+            return y
+
+    torch.manual_seed(0)
+    net, x = Gated().eval(), torch.randn(256, 8)
+    with torch.no_grad():
+        for parameter in net.parameters():  # unlike initialization
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+        y = net(x).argmax(1)
+        net.gate.bias.fill_(-40.0)
+    first = intact8.doctor(net, [(x, y)], calibration=x, remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause) == ("gate", "dead_channels") and "recovers" in first.evidence
+
+
 def test_heads_in_another_order() -> None:
     class Heads(nn.Module):
         def __init__(self) -> None:

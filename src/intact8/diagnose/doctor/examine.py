@@ -92,7 +92,9 @@ def examine(
     findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
-    findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
+    counted = dead_channels(sim.graph, sim.weight_points, seen)
+    told = {f.place for f in findings if f.cause == "dead_channels"}
+    findings += [*exploded(sim, seen), *(f for f in counted if f.place not in told)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *grown_everywhere(sim, dead), *unlike_others(sim)]

@@ -755,6 +755,9 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence = {"recovers": best.share, "accuracy": best.accuracy}
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
+    if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead
+        dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
+        same = next((f for f in dead if f.evidence.get("share", 0.0) > NEARLY_ALL), None)
     if same is None:
         severity = "error" if best.share > RECOVERS else "warning"
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
