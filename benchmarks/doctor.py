@@ -22,13 +22,18 @@ from tests.diagnose.doctor import (
     planted_accidents,
     planted_afresh,
     planted_at_work,
+    planted_blind,
     planted_by_judges,
+    planted_by_strangers,
+    planted_elsewhere,
+    planted_further,
     planted_in_practice,
     planted_in_the_field,
     planted_mistakes,
     planted_on_digits,
 )
-from tests.diagnose.doctor.planted import PLANTS, Planted, World
+from tests.diagnose.doctor.planted import PLANTS, World
+from tests.diagnose.doctor.planted_on_digits import examined
 
 import intact8
 from assets import folder, mobilenet
@@ -40,12 +45,11 @@ HEAD = (
 )
 
 
-def examined(case: Planted, remedies: bool) -> intact8.DoctorReport:
-    """The doctor's report about a patient."""
-    data = list(zip(case.x.split(100), case.y.split(100), strict=True))
-    return intact8.doctor(
-        case.model, data, calibration=case.calibration, recipe=case.recipe, sim=case.sim, remedies=remedies, seconds=0
-    )
+SETS = (
+    planted_accidents, planted_mistakes, planted_elsewhere, planted_further, planted_by_strangers, planted_in_practice,
+    planted_by_judges, planted_afresh, planted_in_the_field, planted_at_work, planted_blind,
+)  # fmt: skip
+"""Sets of patients with answers of their own."""
 
 
 Answers = set[tuple[str, str]]
@@ -99,9 +103,7 @@ def main() -> None:
     root = folder(args.assets)
     world = World(root)
     plants = {name: partial(make, world) for name, make in PLANTS.items()} | planted_on_digits.PLANTS
-    accidents = planted_accidents.PLANTS | planted_mistakes.PLANTS
-    accidents |= planted_in_practice.PLANTS | planted_by_judges.PLANTS | planted_afresh.PLANTS
-    accidents |= planted_in_the_field.PLANTS | planted_at_work.PLANTS
+    accidents = {name: plant for plants_of in SETS for name, plant in plants_of.PLANTS.items()}
     plants |= {name: make for name, (make, _) in accidents.items()}
     lines, missed, failed = [HEAD], [], []
     print(HEAD, flush=True)

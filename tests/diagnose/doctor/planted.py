@@ -29,18 +29,18 @@ class Planted:
 
     Attributes:
         model, calibration, recipe, sim: as the user has them.
-        x, y: representative labelled data, none of it among ``calibration``.
+        x, y: representative labelled data, none of it among ``calibration``; of several inputs a tuple.
         place: the layer whose fault it is, "calibration data" or "network".
         causes: answers that count as right.
     """
 
     model: nn.Module
-    x: Tensor
+    x: Any
     y: Tensor
-    calibration: Tensor
+    calibration: Any
     place: str
     causes: tuple[str, ...]
-    recipe: Recipe = MINMAX
+    recipe: Recipe | None = MINMAX
     sim: Any = None
 
 
@@ -356,7 +356,7 @@ def shared_range_cat(w: World) -> Planted:
         for parameter in (model.right[1].weight, model.right[1].bias):
             parameter.mul_(100)
         model.head[0].weight[:, 16:].div_(100)
-    return w.fashion(model.eval(), "left.3", "shared_range")
+    return w.fashion(model.eval(), "cat", "shared_range")
 
 
 class Cancelling(nn.Module):

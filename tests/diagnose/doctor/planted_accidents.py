@@ -118,20 +118,18 @@ def _roll(weight: Tensor) -> None:
 
 EXTREME_PERCENTILE = {"observer": "percentile", "observer_args": {"percentile": 90.0}}
 THREE_BITS = replace(recipes.default(), inputs={"*": Scheme(bits=3)})
-LAYERS = ("stem.0", "depthwise.0", "gate", "pointwise.0", "fc")
 WEIGHTS_OF_THREE_BITS = replace(recipes.default(), weight=recipes.default().weight.changed({"bits": 3}))
 
-plant("plain_sign_flipped", written(Plain, "3.weight", "", "", lambda t: t.neg_()), (NETWORK, WRONG))
+plant("plain_sign_flipped", written(Plain, "3.weight", "", "", lambda t: t.neg_()), ("3", "wrong_weights"))
 plant(
     "resnet_channels_rolled",
     written(Residual, "blocks.1.conv1.weight", "", "", _roll),
-    *(("blocks.1.conv1", cause) for cause in ("stale_batch_norm", "wrong_weights")),
+    ("blocks.1.conv1", "wrong_weights"),
 )
 plant(
     "separable_layer_not_loaded",
     changed(Separable, lambda net: net.pointwise[0].reset_parameters()),
-    *(("pointwise.0", cause) for cause in ("stale_batch_norm", "wrong_weights")),
-    (NETWORK, WRONG),
+    ("pointwise.0", "wrong_weights"),
 )
 plant(
     "plain_one_class_bias",
@@ -176,7 +174,7 @@ plant(
     overridden(Concatenating, "second.0", "", activation=EXTREME_PERCENTILE),
     ("second.0", "clipped_range"),
 )
-plant("separable_three_bits", with_recipe(Separable, WEIGHTS_OF_THREE_BITS), *((name, "few_bits") for name in LAYERS))
+plant("separable_three_bits", with_recipe(Separable, WEIGHTS_OF_THREE_BITS), (NETWORK, "few_bits"))
 plant("transformer_input_of_three_bits", with_recipe(Transformer, THREE_BITS), ("x", "few_bits"), ("input", "few_bits"))
 plant(
     "transformer_exploded_norm",
@@ -204,6 +202,5 @@ plant("separable_data_not_normalized", _data_not_normalized, (DATA, "unlike_data
 plant(
     "separable_gate_stuck",
     written(Separable, "gate.bias", "", "", lambda t: t.fill_(-40.0)),
-    (NETWORK, WRONG),
     ("gate", "dead_channels"),
 )

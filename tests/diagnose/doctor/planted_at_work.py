@@ -13,7 +13,7 @@ from tests.diagnose.doctor.planted import Planted
 from tests.diagnose.doctor.planted_by_judges import chains, table, tokens
 from tests.diagnose.doctor.planted_further import sounds
 from tests.diagnose.doctor.planted_in_practice import anywhere, asks, held, scaled
-from tests.diagnose.doctor.planted_in_the_field import GREW, UNLIKE
+from tests.diagnose.doctor.planted_in_the_field import GREW, UNLIKE, Attention
 from tests.diagnose.doctor.planted_on_digits import digits
 from tests.diagnose.doctor.shapes import (
     DATA,
@@ -100,25 +100,6 @@ class Levit(nn.Module):
         return self.head(self.n3(x.mean(1)))
 
 
-class Causal(nn.Module):
-    """A layer of a decoder with GELU."""
-
-    mask: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.fc1, self.fc2 = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-        self.register_buffer("mask", torch.full((16, 16), -1e4).triu(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + self.mask).softmax(-1)
-        x = x + self.proj((weights @ v).transpose(1, 2).flatten(2))
-        return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
-
-
 class Tied(nn.Module):
     """A language model whose last weight is its table of words."""
 
@@ -127,7 +108,8 @@ class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.position = nn.Embedding(24, 48), nn.Parameter(0.1 * torch.randn(16, 48))
-        self.blocks, self.norm = nn.ModuleList((Causal(48), Causal(48))), nn.LayerNorm(48)
+        self.blocks = nn.ModuleList(Attention(48, heads=2, hidden=2, causal=16) for _ in range(2))
+        self.norm = nn.LayerNorm(48)
         self.head = nn.Linear(48, 24, bias=False)
         self.head.weight = self.words.weight
 

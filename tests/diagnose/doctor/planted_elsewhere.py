@@ -254,9 +254,7 @@ plant(
     written(UNet, "enc2.1.running_var", "", "", times(slice(None), 0.01)),
     ("enc2.0", "stale_batch_norm"),
 )
-plant(
-    "unet_joined_the_other_way", changed(UNet, _joined_the_other_way), (NETWORK, WRONG), ("dec1.0", "stale_batch_norm")
-)
+plant("unet_joined_the_other_way", changed(UNet, _joined_the_other_way), ("cat_1", "wrong_setting"))
 plant(
     "unet_outlier_channel",
     changed(UNet, _outlier_between),
@@ -274,7 +272,7 @@ plant(
     written(BidirectionalGru, "gru.weight_ih_l1_reverse", "", "", set_to((40, 3), -400.0)),
     ("gru.layer1", "exploded_weight"),
 )
-plant("gru_directions_swapped", _gru_backwards, (NETWORK, WRONG))
+plant("gru_directions_swapped", _gru_backwards, ("gru.layer1", "wrong_weights"))
 plant(
     "gru_norm_gain",
     written(BidirectionalGru, "norm.weight", "", "", times(7, 200.0)),
@@ -341,7 +339,7 @@ plant(
     (NETWORK, WRONG),
     *((f"attention.{i}.{name}", "wrong_scale") for i in (0, 1) for name in ("q", "k", "matmul")),
 )
-plant("tokens_keys_and_values_swapped", changed(Tokens, _mixed_up), (NETWORK, WRONG))
+plant("tokens_keys_and_values_swapped", changed(Tokens, _mixed_up), ("attention.0.k", "wrong_weights"))
 plant(
     "tokens_exploded_value",
     written(Tokens, "attention.1.v.bias", "", "", set_to(9, 300.0)),

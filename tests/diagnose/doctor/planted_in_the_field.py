@@ -134,17 +134,22 @@ class Unet(nn.Module):
 
 
 class Attention(nn.Module):
-    """A layer of a vision transformer."""
+    """A layer of a transformer: of one that sees no later token where it has a mask for ``causal`` tokens."""
 
-    def __init__(self, width: int) -> None:
+    mask: Tensor | None
+
+    def __init__(self, width: int, heads: int = 3, hidden: int = 3, causal: int = 0) -> None:
         super().__init__()
+        self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.fc1, self.fc2 = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+        self.fc1, self.fc2 = nn.Linear(width, hidden * width), nn.Linear(hidden * width, width)
+        self.register_buffer("mask", torch.full((causal, causal), -1e4).triu(1) if causal else None)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, 3, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1)
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        weights = (scores if self.mask is None else scores + self.mask).softmax(-1)
         x = x + self.proj((weights @ v).transpose(1, 2).flatten(2))
         return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
 
@@ -450,7 +455,7 @@ plant(
     changed(Separable, _uneven, recipe=PER_TENSOR),
     *anywhere(("b2.0",), "per_tensor_weight", "channel_imbalance", "outlier_channel"),
 )
-plant("separable_three_bits", asks(Separable, "b2.0", weight={"bits": 3}), ("b2.0", "few_bits"))
+plant("separable_layer_of_three_bits", asks(Separable, "b2.0", weight={"bits": 3}), ("b2.0", "few_bits"))
 plant("separable_calibration_as_rows", shown(Separable, _as_rows, False), *anywhere((DATA,), *UNLIKE))
 plant("separable_older_statistics", changed(Separable, _older_statistics), ("*", "stale_batch_norm"))
 plant(
@@ -464,8 +469,7 @@ plant("unet_black_calibration", shown(Unet, torch.zeros_like, False), (DATA, "no
 plant(
     "unet_concatenated_the_other_way",
     changed(Unet, _cat_exchanged),
-    *anywhere(("up2.0",), "wrong_weights", "stale_batch_norm"),
-    (NETWORK, WRONG),
+    ("cat", "wrong_setting"),
 )
 plant("unet_two_bit_activation", asks(Unet, "deep.0", activation={"bits": 2}), ("deep.0", "few_bits"))
 plant("unet_classes_from_zero", labelled(Unet, lambda y: (y - 1) % 7), (NETWORK, WRONG), ("out", "wrong_weights"))

@@ -205,8 +205,7 @@ plant(
 plant(
     "recurrent_forgets",
     written(Recurrent, "lstm.bias_ih_l0", "", "", set_to(slice(48, 96), -40.0)),
-    (NETWORK, WRONG),
-    ("lstm", "dead_channels"),
+    ("lstm", "exploded_weight"),
 )
 plant("recurrent_two_bits", overridden(Recurrent, "lstm", "", weight={"bits": 2}), ("lstm", "few_bits"))
 plant("grouped_eps", changed(Grouped, _eps("norm1", 100.0)), (NETWORK, WRONG), ("norm1", "wrong_setting"))
@@ -235,12 +234,7 @@ plant(
     (NETWORK, WRONG),
     ("blocks.2.conv1", "stale_batch_norm"),
 )
-plant(
-    "resnet_blocks_swapped",
-    changed(Residual, _blocks_swapped),
-    (NETWORK, WRONG),
-    *(("blocks.0.conv1", cause) for cause in ("stale_batch_norm", "wrong_weights")),
-)
+plant("resnet_blocks_swapped", changed(Residual, _blocks_swapped), ("blocks.0.conv1", "wrong_weights"))
 plant(
     "resnet_vanished_layer",
     written(Residual, "blocks.2.conv2.weight", "", "", times(slice(None), 1e-6)),
@@ -259,12 +253,15 @@ plant(
     ("depthwise.0", "stale_batch_norm"),
     ("stem.2", "wrong_setting"),
 )
-plant("transformer_transposed", changed(Transformer, _transposed), (NETWORK, WRONG))
+plant(
+    "transformer_transposed",
+    changed(Transformer, _transposed),
+    ("encoder.layers.0.self_attn.linear_1", "wrong_weights"),
+)
 plant(
     "transformer_position",
     written(Transformer, "position", "", "", times(slice(None), 60.0)),
-    (NETWORK, WRONG),
-    ("position", "exploded_weight"),
+    ("position", "wrong_scale"),
 )
 plant(
     "transformer_queries",
@@ -327,8 +324,12 @@ plant(
     (NETWORK, WRONG),
     ("second", "dead_channels"),
 )
-plant("recurrent_gates_reordered", changed(Recurrent, _gates_reordered), (NETWORK, WRONG))
-plant("transformer_heads_rolled", changed(Transformer, _heads_rolled), (NETWORK, WRONG))
+plant("recurrent_gates_reordered", changed(Recurrent, _gates_reordered), ("lstm", "wrong_weights"))
+plant(
+    "transformer_heads_rolled",
+    changed(Transformer, _heads_rolled),
+    ("encoder.layers.1.self_attn.linear_1", "wrong_weights"),
+)
 plant(
     "transformer_norm_bias",
     written(Transformer, "encoder.layers.1.norm2.bias", "", "", set_to(5, 60.0)),

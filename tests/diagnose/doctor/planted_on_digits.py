@@ -293,7 +293,8 @@ PLANTS |= {
 
 def examined(planted: Planted, remedies: bool = False) -> intact8.DoctorReport:
     """The doctor's report about a patient."""
-    data = list(zip(planted.x.split(100), planted.y.split(100), strict=True))
+    xs = planted.x if isinstance(planted.x, tuple) else (planted.x,)
+    data = list(zip(*(t.split(100) for t in (*xs, planted.y)), strict=True))
     given = {"calibration": planted.calibration, "recipe": planted.recipe, "sim": planted.sim}
     return intact8.doctor(planted.model, data, remedies=remedies, seconds=0, **given)
 

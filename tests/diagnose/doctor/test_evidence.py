@@ -300,6 +300,17 @@ def test_dead_channels_are_counted() -> None:
     assert (found.place, found.evidence["dead"]) == ("0", 2)
 
 
+def test_a_batch_norm_whose_eps_drowns_its_inputs_is_dead() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU()), torch.randn(128, 8)
+    with torch.no_grad():
+        net[0].weight.mul_(1e-5)
+    net(x)  # which gives batch norm its statistics
+    bed = Bed(net.eval(), x)
+    (found,) = stale_batch_norm(bed.network, bed.sim.graph, bed.data)
+    assert (found.place, found.cause, found.evidence["share"]) == ("0", "dead_channels", 1.0)
+
+
 def test_layers_behind_a_dead_one_are_no_findings() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     with torch.no_grad():

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 import intact8
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.findings import ordered
-from intact8.diagnose.doctor.float_checks import grown_everywhere, overflowing, untrained
+from intact8.diagnose.doctor.float_checks import Answers, grown_everywhere, overflowing, proven, refused, untrained
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
-from intact8.diagnose.doctor.targets import targets_of
+from intact8.diagnose.doctor.targets import Targets, targets_of
 
 
 def batches(x: Tensor, y: Tensor) -> Samples:
@@ -67,6 +67,38 @@ def test_numbers_in_other_units_by_channel() -> None:
     assert targets.score(other) == pytest.approx(0.5, abs=1e-3) and targets.renumbered(other) == pytest.approx(1)
 
 
+def test_yes_and_no_are_classes_of_logits() -> None:
+    y = torch.tensor([0.0, 1.0, 1.0, 0.0]).repeat(2)[:, None]
+    logits, x = 6 * y - 3, torch.zeros(8, 2)
+    for given, answered in ((y, logits), (y.long(), logits), (y[:, 0].long(), y)):  # y itself as probabilities
+        targets = targets_of(batches(x, given), 1, answered)
+        assert targets is not None and targets.classes and targets.score(answered) == 1
+        assert targets.score(-logits) == 0 and targets.renumbered(-logits) == 1
+    numbers, one = targets_of(batches(x, y), 1, y + 0.1), torch.cat([y, 1 - y], 1)
+    assert numbers is not None and not numbers.classes
+    classes = targets_of(batches(x, one), 1, 5 * one + 20)  # one-hot: what counts is which score is the largest
+    assert classes is not None and classes.score(5 * one + 20) == 1
+
+
+def test_a_rare_yes_that_is_foretold_somewhat_is_no_guess() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = (torch.rand(512, generator=generator) < 0.06).long()
+    logits = 2.0 * y + torch.randn(512, generator=generator) - 4.5  # none is 0 or larger, or next to none
+    targets = Targets(y, True, yes=True)
+    knows, chance = (Answers(targets.score(z), 0.9, targets, 1.0, 0.0, None, float(targets.losses(z).mean()))
+                     for z in (logits, logits.flip(0)))  # fmt: skip
+    assert knows.score < targets.chance() + 0.01 and not knows.guesses and chance.guesses
+
+
+def test_columns_in_units_of_their_own() -> None:
+    y = torch.randn(64, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 1000.0])
+    targets, alike = (targets_of(batches(torch.zeros(64, 2), t), 1, t) for t in (y, y / y.std(0)))
+    assert targets is not None and alike is not None and alike.units(y / y.std(0)) is None
+    units = targets.units(y)
+    assert units is not None and float(units[0] / units[1]) == pytest.approx(1000, rel=0.3)
+    assert targets.units(y * torch.tensor([0.0, 1.0])) is None  # nothing of the first is foretold
+
+
 @pytest.mark.parametrize("y", [torch.zeros(8), torch.full((8,), 9), torch.zeros(8, 4)], ids=["one", "beyond", "shape"])
 def test_what_is_no_target(y: Tensor) -> None:
     assert targets_of(batches(torch.zeros(8, 2), y), 1, torch.zeros(8, 3)) is None
@@ -106,6 +138,32 @@ def test_weights_that_are_huge_in_most_layers() -> None:
         net[2].weight.mul_(1e4)
     (found,) = grown_everywhere(simulation(net, x))
     assert found.evidence["layers"] == ["0", "2"] and "diverged" in found.message
+    with torch.no_grad():
+        for layer in net:
+            layer.weight.normal_()
+    dead = Finding("dead_channels", "1", "error", "", "", evidence={"share": 1.0})
+    assert grown_everywhere(simulation(net, x)) == []
+    assert "whole layers are dead" in grown_everywhere(simulation(net, x), [dead])[0].message
+
+
+def test_something_far_too_large_is_no_reason_to_refuse_right_answers() -> None:
+    grown, targets = Finding("exploded_weight", "0", "error", "", ""), Targets(torch.arange(4), True)
+    answers = Answers(0.9, 0.9, targets, 1.0, 0.9)
+    assert refused([grown]) and not refused(proven([grown], [], answers))
+
+
+def test_norms_as_they_begin() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(8, 8), nn.LayerNorm(8)))), torch.randn(32, 8)
+    assert not untrained(simulation(net, x))  # all of them
+    for norm in (net[1], net[5]):
+        nn.init.normal_(norm.weight)
+    (found,) = untrained(simulation(net, x))
+    assert (found.place, found.cause, found.severity) == ("3", "wrong_weights", "note")
+    repaired = Finding("wrong_scale", "3", "error", "", "", evidence={"recovers": 0.9, "accuracy": (0.1, 0.9)})
+    answers = Answers(0.1, 0.9, Targets(torch.arange(4), True), 1.0, 0.1)
+    assert proven([found], [], answers)[0].severity == "note"
+    assert proven([found, repaired], [], answers)[0].severity == "error"
 
 
 def test_a_wrong_network_that_has_no_program_is_reported() -> None:
@@ -116,6 +174,7 @@ def test_a_wrong_network_that_has_no_program_is_reported() -> None:
         net[0].bias.fill_(-1e15)
         net[2].weight.mul_(1e13)
     report = intact8.doctor(net, [(x, torch.randint(0, 4, (400,)))], seconds=0)
+    assert report.trials == ()  # no recipe repairs it
     assert (report.findings[0].place, report.findings[0].cause) == ("network", "float_network_wrong")
     assert "already wrong" in report.verdict.reason
 
@@ -155,6 +214,80 @@ def test_only_weights_of_one_size_are_exchanged() -> None:
     assert not any("exchange" in text for text in offered(net, x))
 
 
+class Words(nn.Module):
+    """Indices with positions, a softmax of a softmax, and a join."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(8, 4, padding_idx=0), nn.Parameter(torch.randn(6, 4))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, ids: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+        x = (self.words(ids) + self.positions + mask[:, :, None]).softmax(-1).softmax(-1)
+        return self.fc(torch.cat([x.mean(1), other], 1))
+
+
+def test_what_comes_in_another_order() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(2, 8, (32, 6))
+    ids[:, 4:] = 1
+    data = (ids, torch.randn(32, 4), ids > 1)
+    network = FloatNetwork(Words().eval(), data, torch.device("cpu"))
+    sim = network.prepare(intact8.recipes.default())
+    found = {r.text: r for r in repairs(sim, gather([data], network.captured, network.device, 64))}
+    assert "it sees channels with mean 0 and standard deviation 1 as other" in found
+    padded = found["it sees padding of 0, not 1 as ids"].change
+    assert padded is not None and torch.equal(padded(ids), torch.where(ids == 1, 0, ids))
+    later, joined = found["its rows come one later"], found["it joins its inputs in the order (1, 0)"]
+    (table,) = later.tensors.values()
+    assert torch.equal(table[1:], sim.tensors[later.node.params["value"]][:-1])
+    a, b = torch.zeros(1, 4), torch.ones(1, 4)
+    assert torch.equal(joined.value(sim, [a, b]), torch.cat([b, a], 1))
+    assert torch.equal(found["it is left out, as what it reads is a softmax"].value(sim, [b]), b)
+    x = torch.arange(32.0).reshape(2, 2, 2, 4)
+    assert any("channels last" in text for text in offered(nn.Conv2d(2, 3, 1), x))
+
+
+def test_a_gate_that_is_always_closed_is_dead() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.gate, self.fc = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.fc(self.wide(x) * self.gate(x).sigmoid())
+            return y
+
+    torch.manual_seed(0)
+    net, x = Gated().eval(), torch.randn(256, 8)
+    with torch.no_grad():
+        for parameter in net.parameters():  # unlike initialization
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+        y = net(x).argmax(1)
+        net.gate.bias.fill_(-40.0)
+    first = intact8.doctor(net, [(x, y)], calibration=x, remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause) == ("gate", "dead_channels") and "recovers" in first.evidence
+
+
+def test_heads_in_another_order() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
+            y: Tensor = self.proj(((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2).flatten(2))
+            return y
+
+    torch.manual_seed(0)
+    net, x = Heads(), torch.randn(32, 5, 8)
+    assert [text for text in offered(net, x) if "heads" in text] == [
+        f"proj: the heads that it reads are {order}"
+        for order in ("rolled by one", "rolled back by one", "reversed", "between each other")
+    ]
+
+
 def test_causes_come_before_what_makes_up_for_them() -> None:
     def finding(cause: str, place: str, severity: str = "error", **rest: Any) -> Finding:
         return Finding(cause, place, severity, "", "", **rest)
@@ -166,14 +299,32 @@ def test_causes_come_before_what_makes_up_for_them() -> None:
     whole = finding("float_network_wrong", "network")
     scale = finding("wrong_scale", "a", evidence={"recovers": 0.4, "accuracy": (0.1, 0.4)})
     assert ordered([whole, replace(dead, place="b"), scale], ["a", "b"])[0].cause == "dead_channels"
+    all_of_it, part = (finding("dead_channels", n, evidence={"share": s}) for n, s in (("b", 1.0), ("a", 0.5)))
+    assert ordered([part, replace(part, place="c"), whole, all_of_it], ["a", "b", "c"])[0] == all_of_it
     diverged = finding("float_network_wrong", "network", evidence={"layers": ["a", "b"]})
     assert ordered([dead, diverged], ["a", "b"])[0] == diverged
     left, fault = (
         finding("accumulated", "network", "note", noise=5e-4),
         finding("unlike_data", "calibration data", "note"),
     )
+    uncovered = finding("unrepresentative", "calibration data", "note", noise=5e-4)
     dead, slow = finding("dead_channels", "a", "note"), finding("no_integer_form", "network", "note")
-    assert ordered([slow, left, dead, fault], ["a"]) == (fault, dead, left, slow)
+    assert ordered([slow, left, uncovered, dead, fault], ["a"]) == (fault, dead, uncovered, left, slow)
+
+
+def test_statistics_behind_which_all_others_fit_are_stale_though_half_of_the_numbers_is_chance() -> None:
+    torch.manual_seed(0)
+    layers = [m for _ in range(3) for m in (nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU())]
+    net, x = nn.Sequential(*layers, nn.Linear(16, 1)), torch.randn(256, 16)
+    with torch.no_grad():
+        for layer in net[::3]:
+            nn.init.normal_(layer.weight)
+        net(x)  # which gives batch norms their statistics
+        y = net.eval()(x)
+        y = y + 0.95 * y.std() * torch.randn(y.shape)
+        net[4].running_var.mul_(0.1)
+    first = intact8.doctor(net, [(x, y)], remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause) == ("3", "stale_batch_norm")
 
 
 def test_first_operation_with_infinite_results() -> None:
@@ -213,3 +364,35 @@ def test_a_loud_part_of_an_output_hides_no_noise_of_others() -> None:
     assert exact._noise([[part] for part in noisy.split(32)]) == pytest.approx(0.01 * 0.6, rel=0.01)
     report = intact8.doctor(net, torch.randn(512, 8), seconds=0, remedies=False)
     assert "shared_range" in {f.cause for f in report.findings[:2]}, report.findings
+
+
+def test_numbers_in_units_of_their_own_share_no_scale() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).eval(), torch.randn(128, 8)
+    with torch.no_grad():
+        net[2].weight[0].mul_(1e4)
+        y = net(x)
+    first = intact8.doctor(net, [(x, y)], calibration=x, remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause, first.severity) == ("2", "outlier_channel", "error")
+
+
+def test_few_bits_by_the_recipe_are_the_network_s() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval(), torch.randn(128, 8)
+    weight = intact8.recipes.default().weight.changed({"bits": 3})
+    recipe = replace(intact8.recipes.default(), weight=weight)
+    first = intact8.doctor(net, x, calibration=x, recipe=recipe, remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause) == ("network", "few_bits") and "every weight by the recipe" in first.message
+
+
+def test_a_column_that_sets_every_scale_of_a_table() -> None:
+    torch.manual_seed(0)
+    net, ids = (
+        nn.Sequential(nn.Embedding(64, 16), nn.Flatten(), nn.Linear(64, 4)).eval(),
+        torch.randint(0, 64, (128, 4)),
+    )
+    with torch.no_grad():
+        net[0].weight[:, 3] += 40.0
+    recipe = intact8.recipes.weight_only(bits=4)
+    first = intact8.doctor(net, ids, calibration=ids, recipe=recipe, remedies=False, seconds=0).findings[0]
+    assert (first.place, first.cause) == ("0", "outlier_weight") and "one column" in first.message

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from intact8.diagnose.doctor.consumers import importance, sum_of
 from intact8.diagnose.doctor.quantization_error import (
@@ -60,13 +61,16 @@ class Evidence:
         return max(self.gains.items(), key=lambda item: item[1], default=("", 0.0))
 
 
-def examine_activation(sim: Simulation, name: str, data: Statistics, calibration: Statistics) -> Evidence | None:
+def examine_activation(
+    sim: Simulation, name: str, data: Statistics, calibration: Statistics, units: Tensor | None = None
+) -> Evidence | None:
     """Examine one quantization point.
 
     Args:
         sim: a calibrated simulation.
         name: name of the point.
         data, calibration: statistics of the float network on representative data and on the calibration data.
+        units: weights of the columns of the network's output, where they have units of their own.
 
     Returns:
         Its evidence; None where nothing but constants is quantized.
@@ -98,6 +102,8 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
     weights = [importance(sim.graph, sim.tensors, layers, n, len(data.made[n].low)) for n in nodes]
     if all(bool((w == 1).all()) for w in weights):  # no layer reads them: in an output each part counts by its size
         weights = [w / max(float(data.made[n].moment.mean()), 1e-30) for n, w in zip(nodes, weights, strict=True)]
+        if units is not None and len(nodes) == 1 and len(weights[0]) == len(units):
+            weights = [units.cpu().numpy() ** 2]
     _examine_channels(found, seen, np.concatenate(weights))
     _examine_sum(found, sum_of(sim.graph, nodes[0]), nodes[0], data)
     return found
@@ -122,7 +128,7 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
         "outlier_channels": few,
         "outlier_channel_gain_db": decibels(start, noise(np.where(widths > rest, widths, rest))),
         "channel_gain_db": found.gains["channels"],
-        "widest_channel_over_median": float(widths.max() / max(np.median(widths), 1e-30)),
+        "widest_channel_over_median": float(widths.max() / max(np.quantile(widths, 0.5, method="lower"), 1e-30)),
         "widest_channel": int(np.argmax(widths)),
         "tensor_widths": [t.width for t in seen],
     }

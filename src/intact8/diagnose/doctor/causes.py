@@ -160,7 +160,11 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
     few = reason == "channels" and facts["outlier_channel_gain_db"] >= 0.7 * facts["channel_gain_db"]
     name, message, remedy = LAYER_CAUSES[reason]
     place = facts["sum"] if reason == "cancellation" else site.name
-    if reason in ("bits", "symmetric") and site.part == "activation":
+    if reason == "shared":
+        place = _joined_in(sim, site.name) or place
+    if reason == "bits" and _everywhere(sim, site):
+        place, message = NETWORK, f"every {{part}} by the recipe: {message}"
+    elif reason in ("bits", "symmetric") and site.part == "activation":
         place = _named_by_the_recipe(sim, site.name) or place
     return Cause("outlier_channel" if few else name, place, message.format(**words), remedy.format(**words), facts)
 
@@ -251,6 +255,19 @@ def _named_by_the_recipe(sim: Simulation, point: str) -> str | None:
     rules = [rule for rule in sim.recipe.rules if rule.activation]
     named = [node.name for node in nodes if any(rule.matches(node) for rule in rules)]
     return named[0] if len(named) == 1 else None
+
+
+def _everywhere(sim: Simulation, site: Measured) -> bool:
+    """Return whether a site has as few bits as the recipe gives to all."""
+    default = sim.recipe.weight if site.part == "weight" else sim.recipe.activation
+    point = sim.weight_points[site.name] if site.part == "weight" else sim.points[site.name]
+    return point.scheme.bits == default.bits < 8
+
+
+def _joined_in(sim: Simulation, point: str) -> str | None:
+    """Return the operation that joins tensors of one range; None for none or several."""
+    joins = [n.name for n in sim.graph if n.op == "cat" and sim.placed.point_of.get(n.name) == point]
+    return joins[0] if len(joins) == 1 else None
 
 
 def _twin(sim: Simulation, name: str) -> str | None:

@@ -92,9 +92,13 @@ def examine(
     findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
-    findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
+    counted = dead_channels(sim.graph, sim.weight_points, seen)
+    told = {f.place for f in findings if f.cause == "dead_channels"}
+    findings += [*exploded(sim, seen), *(f for f in counted if f.place not in told)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
-    findings = put_right(sim, answers, data, [*findings, *untrained(sim), *grown_everywhere(sim), *unlike_others(sim)])
+    dead = [f for f in findings if f.cause == "dead_channels"]
+    shown_by_weights = [*untrained(sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
+    findings = put_right(sim, answers, data, [*findings, *shown_by_weights])
     findings = behind_statistics(findings, network, sim, answers, data)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
@@ -102,9 +106,11 @@ def examine(
     findings = proven(findings, wrong_network(sim, answers, data, quality.data_classes, findings), answers)
     step("sensitivity")
     exact = FloatOutputs(sim, ranked, None)
+    units = None if answers is None else answers.units
+    exact.weigh(units)
     total, _ = exact.noise(sim)
     findings += float_results(sim, exact)
-    evidence = _evidence(sim, seen, shown)
+    evidence = _evidence(sim, seen, shown, units)
     try:
         noise = _noise_alone(sim, exact) if evidence else {}
     except ProgramError:  # the scales of a network that is wrong may be beyond all integers; that it is wrong is known
@@ -136,11 +142,13 @@ def _asked_for(sim: Simulation) -> set[tuple[str, str]]:
     return named | {("weight", name) for name in weights}
 
 
-def _evidence(sim: Simulation, seen: Statistics, shown: Statistics) -> dict[tuple[str, str], Evidence]:
-    """Map (part, name) of every site to its evidence."""
+def _evidence(
+    sim: Simulation, seen: Statistics, shown: Statistics, units: Tensor | None
+) -> dict[tuple[str, str], Evidence]:
+    """Map (part, name) of every site to its evidence; columns of the output count by ``units`` if these are given."""
     evidence: dict[tuple[str, str], Evidence] = {}
     for name in sim.points:
-        found = examine_activation(sim, name, seen, shown)
+        found = examine_activation(sim, name, seen, shown, units)
         if found is not None:
             evidence["activation", name] = found
     for name in sim.weight_points:
@@ -174,11 +182,15 @@ def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
             noise, _ = exact.noise(sim)
         roles = [role for role in node.params if role.startswith("weight")]
         ratio, role = max((_imbalance(sim.tensors[node.params[role]]), role) for role in roles)
+        uneven = node.op == "embedding" and ratio > UNUSUAL
         if noise < (NOTE if point.scheme.bits < 8 else WARNING if ratio > UNUSUAL else ERROR):
             continue
         cause, remedy = "few_bits", "leave it float"
         message = f"its weights and the rows of its inputs have {point.scheme.bits} bits, which are too few"
-        if point.scheme.bits < 8:
+        if uneven:  # every row has a scale of its own, which this column sets
+            cause, remedy = "outlier_weight", "take the column's mean away, or leave the table float"
+            message = f"{role}: one column is {ratio:.3g} times as large as the median one, and sets every row's scale"
+        elif point.scheme.bits < 8:
             message, remedy = f"its weights have {point.scheme.bits} bits", "weight bits = 8"
         elif ratio > UNUSUAL:
             cause, remedy = "input_imbalance", "rescale the inputs' channels, or leave the layer float"

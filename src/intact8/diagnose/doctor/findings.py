@@ -20,7 +20,10 @@ SPREAD = 8.0
 IN_WEIGHTS = ("rounded_weights", "wrong_weights", "wrong_setting")
 """Causes that the weights themselves prove, and that come before noise."""
 
-BY_THE_WAY = ("dead_channels", "accumulated", "no_integer_form")
+LEFT = ("unrepresentative", "accumulated")
+"""Causes of noise that is left where nothing is wrong: notes on them come behind those that name something."""
+
+BY_THE_WAY = ("dead_channels", *LEFT, "no_integer_form")
 """Causes that say little where another fault is as grave, those first that say more."""
 
 HARMLESS = "here it did no measurable harm"
@@ -104,7 +107,7 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
     def key(finding: Finding) -> tuple[int, bool, float, int, int]:
         noise, place = finding.noise, 0
         rank = BY_THE_WAY.index(finding.cause) if finding.cause in BY_THE_WAY else -1
-        if finding.cause == "accumulated" and finding.severity == "note":  # it is what is left where nothing is wrong
+        if finding.cause in LEFT and finding.severity == "note":
             noise = 0.0
         if finding in stale:  # the first of them is where the network was changed
             noise, place = loudest, places.get(finding.place, len(places))

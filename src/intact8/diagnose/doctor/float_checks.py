@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repairs import (
     LARGE_EPS,
     RECOVERS,
@@ -38,6 +40,10 @@ from intact8.simulation.weights.layout import output_first
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
 
+GROWN = 3.0
+"""What the median row of a layer makes of unit inputs from which its weights are large; layers of twenty-two trained
+networks stay below 2."""
+
 SURELY = 100.0
 """Times the usual size from which a channel has exploded for sure: one of a sound network reached 31."""
 
@@ -52,6 +58,9 @@ ABOVE_CHANCE = 0.2
 
 ABOVE_MEAN = 0.05
 """The same where answers are numbers: the share of their variance; some cannot be foretold much better."""
+
+INFORMED = 0.8
+"""Share of the loss of the best answer that is the same for all samples, below which something was learned."""
 
 OVERCONFIDENT = 0.15
 """Mean probability of the answers over the share of right ones from which the network is not what was trained, or sees
@@ -103,6 +112,8 @@ class Answers:
         targets: the right answers.
         too_large: how many times as large as suits the labels the scores are, a power of two.
         renumbered: the score if its classes were numbered otherwise, or its numbers were in other units.
+        units: weights of the columns of numbers; see Targets.
+        loss: the mean loss; see Targets.
     """
 
     score: float
@@ -110,6 +121,20 @@ class Answers:
     targets: Targets
     too_large: float
     renumbered: float
+    units: Tensor | None = None
+    loss: float = float("inf")
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it answers no better than the best answer that is the same for all samples.
+
+        Where one class is right for most samples, to foretell the others somewhat is to know something, too.
+        """
+        chance = self.targets.chance()
+        learned = ABOVE_CHANCE if self.targets.classes else ABOVE_MEAN
+        if self.score >= chance + learned * (1 - chance):
+            return False
+        return not (self.targets.classes and chance > MOST and self.loss < INFORMED * self.targets.entropy())
 
 
 def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | None:
@@ -118,8 +143,9 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     targets = targets_of(samples, inputs, output)
     if targets is None or len(targets) != len(output):
         return None
-    factor, _ = targets.tempered(output)
-    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, targets.renumbered(output))
+    factor, losses = targets.tempered(output)
+    renumbered, units, loss = targets.renumbered(output), targets.units(output), float(losses.mean())
+    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, loss)
 
 
 def training_mode(model: nn.Module) -> list[Finding]:
@@ -357,23 +383,48 @@ def untrained(sim: Simulation) -> list[Finding]:
     if 2 * len(found) > layers > 1:
         message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
         found = [_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
-    return [replace(f, severity="warning", remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+    found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
+    return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
 
-def grown_everywhere(sim: Simulation) -> list[Finding]:
-    """Return the finding of weights that are huge in most layers: it is the training, and no single layer."""
+def _untouched(sim: Simulation) -> list[Finding]:
+    """Return findings of the few norms whose gains are all 1 and biases all 0, as they begin, while others' are not."""
+    gains = {n.name: [sim.tensors[n.params[r]] for r in ("weight", "bias") if r in n.params] for n in norms(sim)}
+    bare = [
+        name
+        for name, (gain, *bias) in gains.items()
+        if bool((gain == 1).all()) and all(not bool(b.any()) for b in bias)
+    ]
+    if not 0 < 2 * len(bare) < len(gains):
+        return []
+    message = (
+        f"its gains are 1 and its biases 0, as they begin, and those of {len(gains) - len(bare)} other norms are not"
+    )
+    return [_finding("wrong_weights", name, message, untouched=True) for name in bare]
+
+
+def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the finding of weights that are huge in most layers: it is the training, and no single layer.
+
+    Where a layer is dead as a whole, weights that are large in most layers say the same.
+
+    Args:
+        sim: a simulation of the network.
+        dead: findings of dead channels.
+    """
+    killed = any(f.evidence.get("share", 0.0) > NEARLY_ALL for f in dead)
     weights = {n.name: sim.tensors[n.params["weight"]].detach() for n in sim.graph if n.op in ("conv", "linear")}
     gains = {
         name: float(output_first(w, sim.graph.nodes[name]).flatten(1).norm(dim=1).median())
         for name, w in weights.items()
     }
-    grown = [name for name, gain in gains.items() if gain > EXPLODED]
+    grown = [name for name, gain in gains.items() if gain > (GROWN if killed else EXPLODED)]
     if not 2 * len(grown) > len(gains) > 1:
         return []
     largest = max(gains.values())
     message = (
-        f"the weights of {len(grown)} of {len(gains)} layers are huge, and make {largest:.3g} of unit inputs: training "
-        "has diverged"
+        f"the weights of {len(grown)} of {len(gains)} layers are {'large' if killed else 'huge'}, and make "
+        f"{largest:.3g} of unit inputs{', and whole layers are dead' if killed else ''}: training has diverged"
     )
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
     return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence={"layers": grown})]
@@ -438,8 +489,11 @@ def behind_statistics(
         if others or answers is None or not _mostly_lost(answers) or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
             continue
-        score = max(_score(_renewed(network, samples, names), samples, answers) for names in ([name], None))
-        if 1 - score < HEALED * (1 - answers.score):
+        renewed, most = _renewed(network, samples, [name]), HEALED
+        score = max(_score(other, samples, answers) for other in (renewed, _renewed(network, samples, None)))
+        if _norm_behind(graph, node) and not stale_batch_norm(renewed, graph, samples):
+            most = 1 - ABOVE_CHANCE  # what comes behind the new statistics is that of training, too
+        if 1 - score < most * (1 - answers.score):
             out.append(finding)
             continue
         message = (
@@ -454,6 +508,11 @@ def _mostly_lost(answers: Answers) -> bool:
     """Return whether a network has lost most of what there is to learn, as wrong weights make it."""
     chance = answers.targets.chance()
     return answers.score - chance < MOST * (1 - chance)
+
+
+def _norm_behind(graph: Graph, node: Node) -> bool:
+    """Return whether a batch norm runs after this one."""
+    return any("bn" in other.attrs for other in dropwhile(lambda n: n is not node, graph) if other is not node)
 
 
 def _layer_before(graph: Graph, node: Node) -> str:
@@ -594,7 +653,7 @@ def wrong_network(
         targets, chance = answers.targets, answers.targets.chance()
         repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
-        if answers.score < chance + (ABOVE_CHANCE if targets.classes else ABOVE_MEAN) * (1 - chance):
+        if answers.guesses:
             message = f"{right}; guessing gives {chance:.1%}"
         elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
@@ -613,7 +672,8 @@ def wrong_network(
             evidence = {"accuracy": (answers.score, other)}
         elif any(f.cause == "float_network_wrong" and {"recovers", "fits"} & f.evidence.keys() for f in known):
             message = ""  # it is said
-    if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
+    numbers = answers is not None and not answers.targets.classes
+    if not message and not numbers and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
     return [Finding("float_network_wrong", NETWORK, severity, message, remedy, evidence=evidence)] if message else []
@@ -629,8 +689,12 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             weights that were never trained are an error, and statistics that are suspicious.
     """
     wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
+    repaired = {finding.place for finding in findings if "recovers" in finding.evidence}
     out = []
     for finding in findings:
+        if finding.evidence.get("untouched") and finding.place not in repaired:
+            out.append(finding)
+            continue
         if (
             wrong
             and answers is not None
@@ -639,6 +703,9 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             finding = replace(finding, severity="error")
         elif not wrong and answers is not None and finding.cause == "dead_channels":
             finding = replace(finding, severity="note")
+        elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
+            message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
+            finding = replace(finding, message=message, evidence={**finding.evidence, "right": answers.score})
         out.append(finding)
     return [*out, *verdict]
 
@@ -688,6 +755,9 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence = {"recovers": best.share, "accuracy": best.accuracy}
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
+    if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead
+        dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
+        same = next((f for f in dead if f.evidence.get("share", 0.0) > NEARLY_ALL), None)
     if same is None:
         severity = "error" if best.share > RECOVERS else "warning"
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
@@ -710,6 +780,8 @@ def refused(findings: Sequence[Finding]) -> dict[str, Any]:
     first = findings[0] if findings else None
     if first is None or first.severity != "error" or first.cause not in FLOAT_CAUSES or first.cause in USABLE:
         return {}
+    if "right" in first.evidence:  # something is far too large, and the answers are right
+        return {}
     reason = f"do not quantize this: the float network is already wrong ({first.place}: {first.cause})"
     return {"pays": False, "reason": reason}
 
@@ -727,7 +799,13 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
         order: names of operations in the order in which they run.
     """
     places = {name: i for i, name in enumerate(order)}
-    layers = {f.place for f in findings if f.cause in OF_LAYERS}
+    dead = {f.place: f.evidence.get("share", 1.0) > NEARLY_ALL for f in findings if f.cause == "dead_channels"}
+
+    def partly(finding: Finding) -> bool:
+        """Where a whole layer is dead, a part of another one is no cause."""
+        return finding.cause == "dead_channels" and any(dead.values()) and not dead[finding.place]
+
+    layers = {f.place for f in findings if f.cause in OF_LAYERS and not partly(f)}
     shown = [f for f in findings if f.cause in ("exploded_weight", "exploded_channel", "dead_channels")]
     first, grown = min((places.get(f.place, len(places)) for f in shown), default=len(places)), bool(shown)
     recovers = max((f.evidence.get("recovers", 0.0) for f in findings), default=0.0)
@@ -742,6 +820,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
 
     def key(finding: Finding) -> tuple[int, int, int]:
         kind = FLOAT_CAUSES.index(finding.cause)
+        if partly(finding):
+            return 1, 2 * len(places), kind
         if finding.cause in BEFORE_LAYERS:
             return 0, kind, 0
         if finding.cause in OF_LAYERS:

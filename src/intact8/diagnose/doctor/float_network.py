@@ -135,6 +135,12 @@ class FloatOutputs:
         found = [outputs_of(sim, batch) for batch in self.samples]
         return self._noise(found), self._score(found)
 
+    def weigh(self, units: Tensor | None) -> None:
+        """Count the noise of every column of the first output by a weight of its own, if any is given."""
+        if units is not None:
+            self.weights[0] = units
+            self.power = self._power()
+
     def likeness(self, network: FloatNetwork) -> float:
         """Return the metric of these outputs with those of another network as the exact ones, 1 where they agree."""
         leaves = torch.utils._pytree.tree_leaves

@@ -41,6 +41,8 @@ DEAD_SHARE, MOSTLY_DEAD = 0.1, 0.5
 DEAD_WIDTH = 1e-5
 """A channel is dead whose values spread less than this share of the median channel's."""
 
+DROWNED = 0.01
+"""Deviation of a batch norm's results, mostly about 1, below which its channel is a constant."""
 
 PRUNE = "prune them, or train on: they cost time and say nothing"
 
@@ -142,9 +144,18 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
     variance = (square / count - mean**2).clamp(min=0)
     shift, ratio = distance(mean, variance, norm.running_mean.double(), running, eps)
     off = off_by(shift, ratio)
+    place = next((n.name for n in graph if name in n.source or name == n.name), name)
+    weight = norm.weight if isinstance(norm.weight, Tensor) else torch.ones(())
+    gain = weight.detach().double().abs()
+    left = float(((gain * (variance / (variance + eps)).sqrt()) < DROWNED).double().mean())
+    if left >= MOSTLY_DEAD and float((gain > DROWNED).double().mean()) >= MOSTLY_DEAD:
+        message = (
+            f"what batch norm {name} reads varies so little beside its eps, {eps:.3g}, that {left:.0%} of its channels "
+            "are constants: the weights before it have vanished"
+        )
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left})
     if off < STALE + 2 / count**0.5:
         return None
-    place = next((n.name for n in graph if name in n.source or name == n.name), name)
     still = float((variance < DEAD_WIDTH * running).double().mean())
     if still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"

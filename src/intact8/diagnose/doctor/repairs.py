@@ -54,6 +54,9 @@ SIZES = 8.0
 SATURATES = 8.0
 """Size of a bias from which a gate stays open or closed, whatever comes in."""
 
+PADDED = 0.2
+"""Share of rows that end in one index, twice at least, from which it may be what fills them up."""
+
 RELU = {"kind": "clamp", "min": 0.0, "max": None}
 
 PAIRS = 2000
@@ -82,6 +85,7 @@ class Repair:
         shift: taken from the result.
         others: further operations that read ``tensors``.
         change: how else the input ``node`` is prepared.
+        order: in which it takes its inputs, where it is another one.
     """
 
     cause: str
@@ -93,11 +97,13 @@ class Repair:
     shift: Tensor | None = None
     others: tuple[Node, ...] = ()
     change: Callable[[Tensor], Tensor] | None = None
+    order: tuple[int, ...] = ()
 
     def value(self, sim: Simulation, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the operation as it should be."""
         compute = FloatExecutor({**sim.tensors, **self.tensors})
-        y = compute(self.node, inputs)
+        inputs = [inputs[i] for i in self.order] if self.order else inputs
+        y = inputs[0] if self.node.op == "dropout" else compute(self.node, inputs)
         y = y if self.shift is None else y - self.shift
         return (y if self.behind is None else compute(self.behind, [y])) * self.gain
 
@@ -241,11 +247,13 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     nodes = [n for n in nodes if n.op != "constant" or n.params["value"] in trained]
     statistics, sizes = _statistics(sim, samples)
     usual, users = _usual_function(sim.graph), sim.graph.users()
-    yield from _prepared(sim.graph, samples)
+    yield from _prepared(sim, samples)
     for node in nodes:
         for factor in GAINS:
             yield _gain(node, factor)
-        yield from _configured(node, usual, all(sim.graph.nodes[u].op != "table" for u in users[node.name]), nodes)
+        yield from _configured(
+            sim.graph, node, usual, all(sim.graph.nodes[u].op != "table" for u in users[node.name]), nodes
+        )
         if node.name in statistics:
             mean, variance = statistics[node.name]
             renewed = {node.params["bn.running_mean"]: mean, node.params["bn.running_var"]: variance}
@@ -257,10 +265,35 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if node.op in AFFINE and "weight" in node.params:
             yield from _clipped(node, sim.tensors[node.params["weight"]])
             before = sim.graph.nodes[node.inputs[0]] if node.inputs else node
-            yield from _turned(node, sim.tensors[node.params["weight"]].detach(), _flattened(sim.graph, before))
+            weight = sim.tensors[node.params["weight"]].detach()
+            yield from _turned(node, weight, _flattened(sim.graph, before))
+            yield from _heads(node, weight, before, sim.graph)
+        yield from _rolled(node, sim.graph, sim.tensors)
+    yield from _joined_otherwise(sim.graph)
     layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
     yield from _sized(nodes, sim.tensors)
     yield from _exchanged(layers, sim.tensors)
+
+
+def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a table of positions that begins one row later, or earlier, as where a token comes last, not first."""
+    role = {"constant": "value", "embedding": "weight"}.get(node.op)
+    if role is None or any(name in graph.inputs for name in node.inputs):
+        return
+    table = tensors[node.params[role]].detach()
+    if table.dim() > 1 and table.shape[-2] > 2:
+        for rows in (1, -1):
+            text = f"its rows come one {'later' if rows > 0 else 'earlier'}"
+            yield Repair("wrong_weights", text, node, {node.params[role]: table.roll(rows, -2)})
+
+
+def _joined_otherwise(graph: Graph) -> Iterator[Repair]:
+    """Yield what is joined in another order."""
+    for node in graph:
+        joins = node.op == "cat" and node.dtype == "float32" and len(set(node.inputs)) == len(node.inputs)
+        count = len(node.inputs) if joins else 0
+        for order in list(permutations(range(count)))[1:] if 1 < count < 4 else []:
+            yield Repair("wrong_setting", f"it joins its inputs in the order {order}", node, order=order)
 
 
 def _sized(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
@@ -305,6 +338,21 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
 
 
+def _heads(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
+    """Yield the layer behind an attention with the heads that it reads in another order."""
+    while before.inputs and (before.op in UNCHANGED or before.moves):
+        before = graph.nodes[before.inputs[0]]
+    shape = known(before.shape[1:]) if before.op == "matmul" and len(before.shape) == 4 else []
+    if weight.dim() != 2 or len(shape) < 2 or shape[0] < 2 or weight.shape[1] != shape[0] * shape[-1]:
+        return
+    parts = weight.reshape(len(weight), shape[0], -1)
+    orders = {"rolled by one": parts.roll(1, 1), "rolled back by one": parts.roll(-1, 1), "reversed": parts.flip(1)}
+    orders["between each other"] = weight.reshape(len(weight), -1, shape[0]).transpose(1, 2)
+    for text, changed in orders.items():
+        tensors = {node.params["weight"]: changed.flatten(1).contiguous()}
+        yield Repair("wrong_weights", f"the heads that it reads are {text}", node, tensors)
+
+
 def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield pairs of layers of one shape and about one size with each other's weights, and biases."""
     pairs = [(a, b) for i, a in enumerate(layers) for b in layers[i + 1 :] if a.params["weight"] != b.params["weight"]]
@@ -331,7 +379,7 @@ def _elsewhere(node: Node, alike: Sequence[Node]) -> Iterator[dict[str, Any]]:
         yield dict(same[0].attrs)
 
 
-def _configured(node: Node, usual: list[Any], silent: bool, alike: Sequence[Node]) -> Iterator[Repair]:
+def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike: Sequence[Node]) -> Iterator[Repair]:
     """Yield the operation with the settings that operations like it have, or an activation where others have one."""
     for role, attrs in (("", node.attrs), *((r, node.attrs[r]) for r in ("bn", "pre") if r in node.attrs)):
         eps = attrs.get("eps", 0.0)
@@ -344,6 +392,8 @@ def _configured(node: Node, usual: list[Any], silent: bool, alike: Sequence[Node
             if axis != node.attrs["axis"]:
                 changed = replace(node, attrs={**node.attrs, "axis": axis})
                 yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
+        if graph.nodes[node.inputs[0]].op == "softmax":
+            yield Repair("wrong_setting", "it is left out, as what it reads is a softmax", replace(node, op="dropout"))
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))
@@ -563,6 +613,10 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs upside down": (3, lambda x: x.flip(-2)),
     "inputs left to right": (3, lambda x: x.flip(-1)),
     "inputs transposed": (3, lambda x: x.transpose(-1, -2)),
+    "inputs whose numbers have channels last": (
+        3,
+        lambda x: x.reshape(len(x), *x.shape[2:], x.shape[1]).movedim(-1, 1),
+    ),
 }
 """Ways in which inputs are often prepared otherwise than in training, and the dimensions that inputs need for them."""
 
@@ -583,11 +637,40 @@ def _standard(x: Tensor, axis: int) -> Tensor:
     return x / x.std([d for d in range(x.dim()) if d != axis], keepdim=True).clamp(min=1e-12)
 
 
-def _prepared(graph: Graph, samples: Samples) -> Iterator[Repair]:
-    """Yield inputs prepared otherwise, where the network has one."""
-    x = samples.batches[0].inputs[0]
-    if len(graph.inputs) > 1 or x.dim() < 2:
-        return
-    for text, (least, change) in (INPUTS if x.is_floating_point() else INDICES).items():
-        if x.dim() >= least and change(x).shape == x.shape:
-            yield Repair("float_network_wrong", f"it sees {text}", graph.nodes[graph.inputs[0]], change=change)
+def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield inputs prepared otherwise, one at a time."""
+    graph = sim.graph
+    for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
+        of = f" as {name}" if len(graph.inputs) > 1 else ""
+        ways = INPUTS if x.is_floating_point() else {**INDICES, **_padded(sim, name, x)}
+        for text, (least, change) in ways.items():
+            if x.dim() < max(least, 2) or x.dtype == torch.bool:
+                continue
+            changed = change(x)
+            if changed.shape == x.shape and not torch.equal(changed, x):
+                yield Repair("float_network_wrong", f"it sees {text}{of}", graph.nodes[name], change=change)
+
+
+def _padded(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return how the index that fills the ends of rows becomes one of which the table holds nothing, as of padding."""
+    tables = [n for n in sim.graph if n.op == "embedding" and _source(sim.graph, n.inputs[0]) == name]
+    if x.dim() != 2 or x.shape[1] < 3 or not tables:
+        return {}
+    fills = int(x[:, -1].mode().values)
+    twice = (x[:, -2:] == fills).all(1)
+    empty = (sim.tensors[tables[0].params["weight"]].detach() == 0).all(1).nonzero().reshape(-1).tolist()
+    if int(twice.sum()) < PADDED * len(x) or fills in empty:
+        return {}
+
+    def become(index: int) -> Callable[[Tensor], Tensor]:
+        return lambda ids: torch.where(ids == fills, index, ids)
+
+    return {f"padding of {index}, not {fills}": (2, become(index)) for index in empty[:3]}
+
+
+def _source(graph: Graph, name: str) -> str:
+    """Return the name of what a tensor is a copy of, in another form or type."""
+    node = graph.nodes[name]
+    while (node.moves or node.op == "cast") and len(node.inputs) == 1:
+        node = graph.nodes[node.inputs[0]]
+    return node.name

@@ -68,7 +68,8 @@ def doctor(
 
     In this order: whether the simulation with rounding off is the network; whether the float network and the
     calibration data are sound; the noise that every tensor makes alone; what is behind it, in decibels per reason;
-    remedies, tried on samples nothing was calibrated on; and the outcome on samples nothing was chosen by.
+    remedies, tried on samples nothing was calibrated on, unless the float network is already wrong, which no recipe
+    repairs; and the outcome on samples nothing was chosen by.
 
     Args:
         model: the float network; it is not changed.
@@ -145,18 +146,21 @@ def doctor(
     elif given_sim:
         known += diverged(1.0, exact.likeness(network.with_model(given_model)), ANOTHER)
     answers = answers_of(exact, chosen, len(before.graph.inputs))
+    units = None if answers is None else answers.units
+    exact.weigh(units)
     found = examine(network, before, given, chosen, step, known, answers)
     search = RecipeSearch(network, exact, given, better, candidate, before)
-    if remedies:
+    refusal = refused(found.findings)
+    if remedies and not refusal:
         search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)
     step("outcome")
     reference = FloatOutputs(before, held_out, score)
+    reference.weigh(units)
     outcomes = [Outcome("float", reference.score, 0.0)]
     for label, quantized in (("before", before), ("after", search.sim)):
         noise, value = reference.noise(quantized)
         outcomes.append(Outcome(label, value, noise))
     step("time")
-    refusal = refused(found.findings)
     seconds = 0.0 if refusal else seconds
     verdict = decide(network, search.sim, held_out, outcomes[0], outcomes[2], tolerance, seconds)
     return DoctorReport(

@@ -16,6 +16,10 @@ FACTORS = range(-24, 9)
 PLACES = 512
 """Places of a sample that are judged, about."""
 
+UNITS, FORETOLD = 30.0, 0.5
+"""Ratio of deviations of columns from which they have units of their own, and the share of the variance of each that
+must be explained, so that none is a column of nothing."""
+
 NARROW = 1e-3
 """Share of the variance of a narrow column (three in four of those that vary are wider) below which one counts by this
 share: a pixel that is always black has no variance of its own to count errors by."""
@@ -28,10 +32,12 @@ class Targets:
     Attributes:
         values: class indices, int64 (N, …), for scores (N, classes, …); or numbers (N, …) of the output's shape.
         classes: whether they are class indices.
+        yes: whether these are 0 and 1, no and yes, for one score of yes: its logit, or a probability.
     """
 
     values: Tensor
     classes: bool
+    yes: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,6 +89,20 @@ class Targets:
         label = counts.argmax(1)[counts.sum(1) > 0]
         return float(counts.amax(1).sum() / counts.sum()) if len(set(label.tolist())) == len(label) else 0.0
 
+    def entropy(self) -> float:
+        """Return the mean loss of answers that know nothing but how often every class is right."""
+        share = np.unique(self.values.numpy(), return_counts=True)[1] / self.values.numel()
+        return float(-(share * np.log(share)).sum())
+
+    def units(self, output: Tensor) -> Tensor | None:
+        """Return one over the deviation of every column of numbers that all are foretold, where they differ much."""
+        if self.classes or self.values.dim() != 2 or self.values.shape[1] < 2:
+            return None
+        deviation = self.values.double().std(0, correction=0)
+        explained = 1 - self._errors(output).mean((0, 2))
+        alike = float(deviation.max()) < UNITS * float(deviation.min())
+        return None if alike or float(explained.min()) < FORETOLD else 1 / deviation
+
     def chance(self) -> float:
         """Return the score of the best answer that is the same for all samples."""
         if not self.classes:
@@ -123,6 +143,10 @@ class Targets:
 
     def _scores(self, output: Tensor) -> Tensor:
         """Return scores, float64 (N, classes, places)."""
+        if self.yes:
+            yes = output.double().reshape(len(output), *self.values.shape[1:])
+            probable = bool(((yes >= 0) & (yes <= 1)).all())
+            output = torch.stack([1 - yes if probable else torch.zeros_like(yes), yes], 1)
         scores = output if output.shape[2:] == self.values.shape[1:] else output.movedim(-1, 1)
         scores = scores.reshape(len(scores), scores.shape[1], -1)
         return scores[:, :, :: max(1, scores.shape[2] // PLACES)].double().cpu()
@@ -143,13 +167,31 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
     values, shape = torch.cat(given), output.shape[1:]
     if len(values) != len(samples):
         return None
+    alike = values.shape[1:] == shape or values.shape[1:] == (*shape, 1) or (*values.shape[1:], 1) == shape
+    if not output.is_floating_point():
+        return None
     if values.is_floating_point():
-        same = values.shape[1:] == shape or values.shape[1:] == (*shape, 1) or (*values.shape[1:], 1) == shape
-        finite = same and bool(torch.isfinite(values).all()) and float(values.std()) > 0
-        return Targets(values.reshape(len(values), *shape), False) if finite and output.is_floating_point() else None
-    if values.dtype == torch.bool or not len(shape) or not output.is_floating_point():
+        if not alike or not bool(torch.isfinite(values).all()) or not float(values.std()) > 0:
+            return None
+        if not _logits(values.reshape(len(values), *shape), output.cpu()):
+            return Targets(values.reshape(len(values), *shape), False)
+    if alike and bool(((values == 0) | (values == 1)).all()):
+        values = values.long().reshape(len(values), *shape)
+        one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
+        return Targets(values.argmax(1), True) if one else Targets(values, True, yes=True)
+    if values.dtype == torch.bool or not len(shape):
         return None
     places = values.shape[1:]
     count = shape[0] if shape[1:] == places else shape[-1] if shape[:-1] == places else 0
     fits = count > 1 and int(values.min()) >= 0 and int(values.max()) < count
     return Targets(values.long(), True) if fits else None
+
+
+def _logits(values: Tensor, output: Tensor) -> bool:
+    """Return whether numbers that are 0 and 1 only are answered by logits, and not by numbers about as large."""
+    if not bool(((values == 0) | (values == 1)).all()):
+        return False
+    output = output.reshape(len(output), *values.shape[1:])
+    near = float(((output > -0.5) & (output < 1.5)).double().mean())
+    errors = [float((y.double() - values.to(y.device)).square().mean()) for y in (output.sigmoid(), output)]
+    return near < 0.9 or errors[0] < errors[1]
