@@ -214,9 +214,9 @@ def _expand(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 def _softmax(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     if len(x) == 1:
         return torch.softmax(x[0], a["axis"])
-    # A second input is true where a position counts nothing; a row of such positions alone is zero.
-    scores = x[0].masked_fill(x[1], torch.finfo(x[0].dtype).min)
-    return torch.softmax(scores, a["axis"]).masked_fill(x[1], 0.0)
+    # A second input is true where a position counts nothing; a row of such positions alone may be zero.
+    y = torch.softmax(x[0].masked_fill(x[1], torch.finfo(x[0].dtype).min), a["axis"])
+    return y.masked_fill(x[1], 0.0) if a.get("zero_rows") else y
 
 
 def _matmul(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:

@@ -47,10 +47,15 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def _drop_zeros(work: Rewriter, softmax: str, mask: str) -> None:
-    """Drop zeros that are written where ``mask`` hides a position from ``softmax``: its boolean input does that."""
+    """Drop zeros that are written where ``mask`` hides a position from ``softmax``, which has ``zero_rows`` then.
+
+    A row of hidden positions alone is zero there; without them, a float softmax of equal scores gives the mean.
+    """
     for name in dict.fromkeys(work.users(softmax)):
         reader = work.graph.nodes[name]
         if reader.op == "masked_fill" and reader.inputs == [softmax, mask] and reader.attrs["value"] == 0:
+            node = work.graph.nodes[softmax]
+            work.put(replace(node, attrs={**node.attrs, "zero_rows": True}))
             work.note(name, f"fused into {softmax}")
             work.drop(reader, softmax)
 

@@ -50,8 +50,9 @@ def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], c
     kind = FLOAT_KINDS[node.op].name
     if node.op == "softmax" and len(inputs) == 2:
         fill = Op(node.name, "float.masked_fill", inputs, {"value": LOWEST}, **common)
-        zeros = Op(node.name, "float.masked_fill", ("", inputs[1]), {"value": 0.0}, **common)  # rows of masks alone
-        return [fill, Op(node.name, kind, ("",), attrs, **common), zeros]
+        rows = [Op(node.name, "float.masked_fill", ("", inputs[1]), {"value": 0.0}, **common)]
+        zero_rows = attrs.pop("zero_rows", False)
+        return [fill, Op(node.name, kind, ("",), attrs, **common), *(rows if zero_rows else [])]
     if factor is not None:  # on the first operand: queries are fewer than scores
         scaled = Op(node.name, "float.affine_scalar", inputs[:1], {"mul": factor, "add": 0.0}, **common)
         return [scaled, Op(node.name, kind, ("", inputs[1]), attrs, **common)]
