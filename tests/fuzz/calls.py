@@ -51,7 +51,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "a dimension less": lambda x: x[0] if x.ndim else [x],
     "a list": lambda x: [1],
     "float64": lambda x: x.astype(np.float64),
-    "int8": lambda x: x.astype(np.int8),
+    "other integers": lambda x: x.astype(np.uint16 if x.dtype == np.int64 else np.int8),
     "nothing": lambda x: None,
     "complex": lambda x: x.astype(np.complex64),
     "objects": lambda x: x.astype(object),

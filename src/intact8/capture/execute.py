@@ -30,7 +30,8 @@ def run_float(graph: Graph, tensors: Mapping[str, Tensor], inputs: Sequence[Tens
     Example:
         >>> import torch
         >>> from intact8.capture.graph import Node
-        >>> graph = Graph({"x": Node("x", "input"), "relu": Node("relu", "relu", ["x"])}, ["x"], ["relu"])
+        >>> x = Node("x", "input", shape=(None,))
+        >>> graph = Graph({"x": x, "relu": Node("relu", "relu", ["x"])}, ["x"], ["relu"])
         >>> run_float(graph, {}, [torch.tensor([-1.0, 2.0])])["relu"]
         tensor([0., 2.])
     """
