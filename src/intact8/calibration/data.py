@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.capture.graph import Graph
-from intact8.capture.pytree import InputLayout
+from intact8.capture.pytree import InputLayout, widened
 from intact8.errors import CalibrationError
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
 from intact8.program.inputs import refuse_other_layouts
@@ -301,8 +301,7 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     name, dtype, shape = spec
     tensor = _tensor(value, name, index)
     expected = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
-    if expected is torch.int64 and tensor.dtype in (torch.int8, torch.int16, torch.int32):
-        tensor = tensor.long()
+    tensor = widened(tensor, str(expected).removeprefix("torch."))
     where = f"batch {index}, input {name}"
     if tensor.dtype != expected:
         raise CalibrationError(

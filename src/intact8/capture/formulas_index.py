@@ -162,16 +162,15 @@ def bags_of_one_length(
     torch's own is exported with the places where the example's bags begin.
     """
     rows = F.embedding(indices, weight)
+    rows = rows if per_sample_weights is None else rows * per_sample_weights[..., None]
     if padding_idx is None:
         if mode == "max":
             return rows.amax(1)
-        rows = rows if per_sample_weights is None else rows * per_sample_weights[..., None]
         return rows.mean(1) if mode == "mean" else rows.sum(1)
     counted = (indices != padding_idx % weight.shape[0])[..., None]
     counts = counted.sum(1)
     if mode == "max":
         return torch.where(counts == 0, 0.0, torch.where(counted, rows, LEAST).amax(1))
-    rows = rows if per_sample_weights is None else rows * per_sample_weights[..., None]
     y = torch.where(counted, rows, 0.0).sum(1)
     return y / counts.clamp(min=1) if mode == "mean" else y
 

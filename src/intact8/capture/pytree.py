@@ -33,6 +33,11 @@ def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     raise InputError(what, remedy="give a tensor, a tuple of positional arguments, or a dict of keyword arguments")
 
 
+def widened(x: Tensor, dtype: str) -> Tensor:
+    """Return integers of 8, 16 and 32 bits as int64 where that is read: they are the same numbers."""
+    return x.long() if dtype == "int64" and x.dtype in (torch.int8, torch.int16, torch.int32) else x
+
+
 def copied(value: Any, noise: float = 0.0) -> Any:
     """Return the same with tensors copied, as a model may write into what it is given; floats changed by noise."""
 

@@ -158,39 +158,26 @@ def _along(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args, **kwargs: (take_along_dim if _exporting() else original)(*args, **kwargs)
 
 
-def _bags(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return an ``embedding_bag`` that is exported for any number of samples where each has a bag of its own."""
+def _looked_up(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an ``embedding`` or ``embedding_bag`` that is exported for any number of samples.
+
+    Rows are shortened where torch's own shortens them in place, and each sample's bag is reduced by itself.
+    """
     form = inspect.signature(original)
 
-    def embedding_bag(*args: Any, **kwargs: Any) -> Tensor:
-        given = form.bind(*args, **kwargs)
-        given.apply_defaults()
-        t = given.arguments
+    def look_up(*args: Any, **kwargs: Any) -> Tensor:
         if not _exporting():
             return original(*args, **kwargs)
-        if t["max_norm"] is not None:
-            t["weight"], t["max_norm"] = renormed(t["weight"], t["max_norm"], t["norm_type"]), None
-        bags = t["input"]
-        if bags.dim() != 2 or not bags.shape[1]:
-            return original(*given.args, **given.kwargs)
-        return bags_of_one_length(bags, t["weight"], t["mode"], t["per_sample_weights"], t["padding_idx"])
-
-    return embedding_bag
-
-
-def _looked_up(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return an ``embedding`` that is exported with its rows shortened, where torch's own shortens them in place."""
-    form = inspect.signature(original)
-
-    def embedding(*args: Any, **kwargs: Any) -> Tensor:
         given = form.bind(*args, **kwargs)
         given.apply_defaults()
         t = given.arguments
-        if _exporting() and t["max_norm"] is not None:
+        if t["max_norm"] is not None:
             t["weight"], t["max_norm"] = renormed(t["weight"], t["max_norm"], t["norm_type"]), None
-        return original(*given.args, **given.kwargs)
+        if "mode" not in t or t["input"].dim() != 2 or not t["input"].shape[1]:
+            return original(*given.args, **given.kwargs)
+        return bags_of_one_length(t["input"], t["weight"], t["mode"], t["per_sample_weights"], t["padding_idx"])
 
-    return embedding
+    return look_up
 
 
 @contextmanager
@@ -229,8 +216,8 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
-        stack.enter_context(_exchanged(F, "embedding", _looked_up(F.embedding)))
-        stack.enter_context(_exchanged(F, "embedding_bag", _bags(F.embedding_bag)))
+        for name in ("embedding", "embedding_bag"):
+            stack.enter_context(_exchanged(F, name, _looked_up(getattr(F, name))))
         stack.enter_context(_exchanged(Distribution, "_validate_args", _Validated(Distribution._validate_args)))
         for function, replacement in pairs:
             stack.enter_context(_exchanged(function, "__code__", replacement.__code__))

@@ -22,7 +22,7 @@ from intact8.capture.equivalence import require_agreement
 from intact8.capture.graph import Graph
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
-from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_dicts
+from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, widened, with_dicts
 from intact8.capture.results import known_dtype, plain, returned
 from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError, in_short
@@ -81,8 +81,7 @@ class Captured:
         """
         given = self.layout.flatten(args, kwargs or {})
         wanted = [self.graph.nodes[name].dtype for name in self.graph.inputs]
-        shorter = (torch.int8, torch.int16, torch.int32)
-        return [x.long() if to == "int64" and x.dtype in shorter else x for x, to in zip(given, wanted, strict=True)]
+        return [widened(x, dtype) for x, dtype in zip(given, wanted, strict=True)]
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """Return the model's own output structure around ``outputs`` (one per ``graph.outputs``)."""

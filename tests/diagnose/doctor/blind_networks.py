@@ -318,21 +318,26 @@ class EmbBag(nn.Module):
         return self.fc2(F.relu(self.fc1(self.bag(ids).mean(1))))
 
 
+def digit_features() -> nn.Sequential:
+    """24 features of a digit."""
+    return nn.Sequential(
+        nn.Conv2d(1, 12, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(12, 24, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(24 * 16, 24),
+        nn.ReLU(),
+    )
+
+
 class Two(nn.Module):
     """A digit and a row of a table; which half of the digits, and whether a gauge is high."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.image = nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(12, 24, 3, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(24 * 16, 24),
-            nn.ReLU(),
-        )
+        self.image = digit_features()
         self.meta = nn.Linear(3, 8)
         self.join = nn.Linear(32, 32)
         self.head = nn.Linear(32, 4)
@@ -346,16 +351,7 @@ class TwoRaw(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.image = nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(12, 24, 3, padding=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(24 * 16, 24),
-            nn.ReLU(),
-        )
+        self.image = digit_features()
         self.join = nn.Linear(27, 32)
         self.head = nn.Linear(32, 4)
 
