@@ -5,7 +5,8 @@
 Networks have random weights. Contenders take turns within one run, and every call waits for the device; figures are
 medians with quartiles, and their ratio to float32 in the same number format (TF32 where --tf32). A contender that
 fails is listed with its reason. `--device cpu --size 32 --batch 4 --models resnet18` tries the script without a GPU.
-The last columns tell what the device held at most during a step, and how often a step waits for the device.
+The last columns tell what the device held at most during a step (CUDA graphs keep it between steps), and how often a
+step waits for the device. torch.ao's steps cannot be captured: they read numbers from the device.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import intact8.train
 from coverage import build, torchvision
 from intact8.simulation.simulation import Simulation
 from intact8.timing import Timing, interleaved
+from intact8.train import CudaGraphs
 
 FLOAT = "float32"
 Make = Callable[[nn.Module, Tensor], nn.Module]
@@ -40,12 +42,16 @@ Make = Callable[[nn.Module, Tensor], nn.Module]
 class Step:
     """One training step of a network: cross entropy with SGD, momentum and weight decay."""
 
-    def __init__(self, model: nn.Module, x: Tensor, *, autocast: bool = False, compiled: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, x: Tensor, *, autocast: bool = False, compiled: bool = False, graphed: bool = False
+    ) -> None:
         model.train()
         simulated = isinstance(model, Simulation)
         groups: Any = intact8.train.parameter_groups(model, lr=1e-5) if simulated else model.parameters()
         self.optimizer = torch.optim.SGD(groups, lr=1e-5, momentum=0.9, weight_decay=1e-4)
         self.model: Any = torch.compile(model) if compiled else model
+        if graphed:
+            self.model = CudaGraphs(model) if simulated else torch.cuda.make_graphed_callables(model, (x,))
         self.x, self.target = x, torch.arange(len(x), device=x.device) % 1000
         self.autocast = autocast
 
@@ -144,6 +150,10 @@ def contenders(name: str, *, compiled: bool) -> dict[str, tuple[Make | None, dic
         "intact8, scales learned (LSQ)": (ours("learned"), {}),
         "intact8, scales learned, autocast bf16": (ours("learned"), {"autocast": True}),
         "intact8, frozen": (ours("fixed", frozen=True), {}),
+        f"{FLOAT}, CUDA graphs": (None, {"graphed": True}),
+        "intact8, scales fixed, CUDA graphs": (ours("fixed"), {"graphed": True}),
+        "intact8, scales learned, CUDA graphs": (ours("learned"), {"graphed": True}),
+        "intact8, frozen, CUDA graphs": (ours("fixed", frozen=True), {"graphed": True}),
         "torch.ao FX": (torch_ao(), {}),
         "torch.ao FX, learned scales": (torch_ao(learned=True), {}),
         "torch.ao FX, autocast bf16": (torch_ao(), {"autocast": True}),
@@ -192,6 +202,9 @@ def measure(name: str, args: argparse.Namespace) -> list[str]:
     torch.manual_seed(1)
     x = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
     model = network(name, args.size).to(args.device)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.1  # without one, every layer reads its count of batches from the device
     if args.channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)  # type: ignore[call-overload]
     steps: dict[str, Step] = {}
@@ -220,7 +233,8 @@ def measure(name: str, args: argparse.Namespace) -> list[str]:
     ]
     for label in wanted:
         if label in timings:
-            extra = f"{peak_memory(steps[label]):.0f} | {scalars_read(steps[label])}"
+            peak = "kept" if wanted[label][1].get("graphed") else f"{peak_memory(steps[label]):.0f}"
+            extra = f"{peak} | {scalars_read(steps[label])}"
             lines.append(f"| {label} | {ms(timings[label])} | {timings[label].median / base:.2f} | {extra} |")
         elif label in failed:
             lines.append(f"| {label} | fails: {failed[label]} | | | |")

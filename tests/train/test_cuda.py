@@ -66,7 +66,7 @@ def test_every_learned_scale_has_a_gradient_and_moves() -> None:
 
 @pytest.mark.parametrize("scales", ["learned", "observed"])
 def test_saved_and_resumed_it_trains_on_to_the_same_bits(scales: str) -> None:
-    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True):
         sim = prepared(scales).to(DEVICE)
         optimizer = optimizer_of(sim)
         train(sim, optimizer, range(4))
@@ -91,7 +91,7 @@ def test_gradients_are_those_of_the_cpu() -> None:
     on_cpu.freeze_batch_norm()
     on_gpu = copy.deepcopy(on_cpu).to(DEVICE)
     x, y = batch(3, 64)
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         nn.functional.cross_entropy(on_cpu(x), y).backward()
         nn.functional.cross_entropy(on_gpu(x.to(DEVICE)), y.to(DEVICE)).backward()
     gpu = dict(on_gpu.named_parameters())

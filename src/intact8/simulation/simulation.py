@@ -40,7 +40,6 @@ from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
-from intact8.train.host_value import read_together
 from intact8.train.learned_range import LearnedRange
 from intact8.train.learned_scale import LearnedScale, computed_once
 from intact8.train.optimizer import expect_step
@@ -283,9 +282,13 @@ class Simulation(Shown, Trainable):
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Compute what :meth:`forward` does, from a tuple and a dict."""
-        values = self.run(self.flatten(args, kwargs))
+        return self.captured.rebuild(self.outputs_of(self.flatten(args, kwargs)))
+
+    def outputs_of(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Return the outputs of the graph, in its order, for flat inputs."""
+        values = self.run(inputs)
         outputs = [real(values[name]) for name in self.graph.outputs]
-        return self.captured.rebuild(connected(self, outputs, lambda: [p for _, p in learned_scales(self)]))
+        return connected(self, outputs, lambda: [p for _, p in learned_scales(self)])
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors of a call in the order of the graph's inputs.
@@ -319,8 +322,6 @@ class Simulation(Shown, Trainable):
         if not self.training:
             self._refuse_nan(values)
         device = next((t.device.type for t in inputs), "cpu")
-        if device != "cpu":
-            read_together(filter(None, (point.learned_value() for point in self.points.values())))
         with torch.autocast(device, enabled=False), watching(self), computed_once(self._learners()):
             for position, node in enumerate(self.graph.sized(inputs)):
                 if node.op == "input":

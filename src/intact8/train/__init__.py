@@ -25,12 +25,15 @@ from __future__ import annotations
 from intact8.train.scale_phase import ScaleWarning
 
 from .batch_norm import reestimate_batch_norm
+from .cuda_graphs import CudaGraphs, CudaGraphWarning
 from .distributed import synchronize
 from .losses import clipping_penalty, distillation_loss
 from .optimizer import check_optimizer, parameter_groups
 from .schedule import Schedule
 
 __all__ = [
+    "CudaGraphWarning",
+    "CudaGraphs",
     "Schedule",
     "ScaleWarning",
     "check_optimizer",

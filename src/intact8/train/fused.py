@@ -64,8 +64,8 @@ def normalize(
     weight: Tensor,
     bias: Tensor,
     running: tuple[Tensor | None, Tensor | None, float, float],
-    lo: int,
-    hi: int,
+    lo: int | Tensor,
+    hi: int | Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)``, µ and 1/√(σ² + ε) of the batch, as torch's batch norm.
 
@@ -162,7 +162,7 @@ class Terms(NamedTuple):
     ratios: tuple[float, float]
 
 
-def add(a: Tensor, b: Tensor, of: Terms, lo: int, hi: int) -> tuple[Tensor, Tensor, Tensor]:
+def add(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``clamp(round(a·r_a + b·r_b), lo, hi)`` of integers minus zero points, and the integers as uint8."""
     q, a_packed, b_packed = torch.empty_like(a), *(torch.empty_like(t, dtype=torch.uint8) for t in (a, b))
     _run("add", a, b, q, a_packed, b_packed, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
@@ -179,7 +179,7 @@ def add_backward(
     return to_a, to_b, dots.sum(0).float()
 
 
-def round_clamp(v: Tensor, lo: int, hi: int, out: Tensor | None = None) -> Tensor:
+def round_clamp(v: Tensor, lo: int | Tensor, hi: int | Tensor, out: Tensor | None = None) -> Tensor:
     """Return ``clamp(round(v), lo, hi)``; ``out`` may be ``v`` itself."""
     q = torch.empty_like(v) if out is None else out
     _run("round_clamp", v, q, v.numel(), float(lo), float(hi))

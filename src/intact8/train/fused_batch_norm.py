@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from intact8.train import fused
-from intact8.train.straight_through import Watch, clipped, clipping_ends
+from intact8.train.straight_through import End, Watch, clamp_, clipped, clipping_ends
 
 PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -44,8 +44,8 @@ class Rounding(NamedTuple):
     ``first``: the gradient is that of clamping first, see :func:`intact8.train.straight_through.clipped`.
     """
 
-    lo: int
-    hi: int
+    lo: End
+    hi: End
     watch: Watch | None = None
     first: bool = False
 
@@ -63,19 +63,20 @@ def normalize_round(z: Tensor, weight: Tensor, bias: Tensor, running: Running, t
 class _NormalizeRound(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
-        ctx.to, ctx.eps = to, running.eps
+        ctx.to, ctx.eps, lo, hi = to, running.eps, to.lo, to.hi
         ctx.fused = to.watch is None and fused.usable(z, weight, bias, *(t for t in running[:2] if t is not None))
         if ctx.fused:
-            q, mean, invstd = fused.normalize(z, weight, bias, running, to.lo, to.hi)
+            q, mean, invstd = fused.normalize(z, weight, bias, running, lo, hi)
             ctx.save_for_backward(z, weight, bias, mean, invstd)
             return q
-        v, mean, invstd = torch.native_batch_norm(
-            z, weight, bias, running.mean, running.var, True, running.momentum, running.eps
+        # What torch.batch_norm calls: it chooses cuDNN on GPUs, and the backward pass has to follow its choice.
+        v, mean, invstd, ctx.reserve, ctx.choice = torch.ops.aten._batch_norm_impl_index(
+            z, weight, bias, running.mean, running.var, True, running.momentum, running.eps, True
         )
         ctx.save_for_backward(z, weight, bias, mean, invstd)
         if to.watch is not None:
             to.watch(v)
-        return v.round_().clamp_(to.lo, to.hi)
+        return clamp_(v.round_(), lo, hi)
 
     @staticmethod
     @once_differentiable
@@ -88,7 +89,7 @@ class _NormalizeRound(torch.autograd.Function):
         v = torch.native_batch_norm(z, weight, bias, mean, invstd.reciprocal().square_(), False, 0.0, 0.0)[0]
         grad = clipped(grads[0], v, ctx.to.lo, ctx.to.hi, out=v, first=ctx.to.first)
         wants = list(ctx.needs_input_grad[:3])
-        found = torch.ops.aten.native_batch_norm_backward(
-            grad, z, weight, None, None, mean, invstd, True, ctx.eps, wants
+        found = torch.ops.aten._batch_norm_impl_index_backward(
+            ctx.choice, z, grad, weight, None, None, mean, invstd, True, ctx.eps, wants, ctx.reserve
         )
         return *found, None, None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 
@@ -48,20 +46,3 @@ class HostValue:
         if not self.knows(tensor):
             self.note(tensor, tensor.item())
         return self._value
-
-
-def read_together(wanted: Iterable[tuple[HostValue, Tensor]]) -> None:
-    """Read many scalar float tensors of one device in one transfer, so that looking at each costs nothing.
-
-    Example:
-        >>> values, scales = [HostValue(), HostValue()], [torch.tensor(1.0), torch.tensor(2.0)]
-        >>> read_together(zip(values, scales))
-        >>> [value.knows(scale) for value, scale in zip(values, scales)]
-        [True, True]
-    """
-    stale = [(value, tensor) for value, tensor in wanted if not value.knows(tensor)]
-    if not stale:
-        return
-    numbers = torch.stack([tensor.detach() for _, tensor in stale]).tolist()
-    for (value, tensor), number in zip(stale, numbers, strict=True):
-        value.note(tensor, number)

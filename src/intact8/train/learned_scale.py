@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.affine import SMALLEST_SCALE
-from intact8.train.host_value import HostValue
 
 FLOOR = 2.0**-8
 """A learned scale never falls below this share of what it started from, where a tensor would be dead."""
@@ -65,16 +64,11 @@ class LearnedScale(nn.Module):
         self.factor, self.reached = float(factor), False
         self.value = nn.Parameter(torch.full(shape, math.nan))
         self.register_buffer("smallest", torch.full(shape, math.nan))
-        self._smallest = HostValue()
 
     @property
     def moved(self) -> bool:
         """Whether the scale has changed since it started."""
         return not torch.equal(self.value, self.smallest / FLOOR)
-
-    def bounded(self, value: float) -> float:
-        """Return the scale, of shape (), that a parameter of this value gives."""
-        return max(value, float(self._smallest.of(self.smallest)))
 
     def start(self, scale: Tensor) -> None:
         """Set the scale and its bound."""

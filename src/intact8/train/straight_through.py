@@ -19,6 +19,9 @@ from intact8.train import fused
 Watch = Callable[[Tensor], None]
 """Called with values before they are rounded."""
 
+End = int | Tensor
+"""An end of a range of integers; float32 () on the values' device where it depends on a scale that is learned there."""
+
 
 def rounding_to(lo: int, hi: int) -> tuple[float, float]:
     """Return the float32 numbers just outside of those that round (half to even) into lo..hi.
@@ -47,11 +50,14 @@ def clipping_ends(lo: int, hi: int, *, first: bool = False) -> tuple[float, floa
     return within(lo, hi) if first else rounding_to(lo, hi)
 
 
-def clipped(grad: Tensor, v: Tensor, lo: int, hi: int, out: Tensor | None = None, *, first: bool = False) -> Tensor:
+def clipped(grad: Tensor, v: Tensor, lo: End, hi: End, out: Tensor | None = None, *, first: bool = False) -> Tensor:
     """Return ``grad`` where ``v`` rounds into lo..hi, or with ``first`` lies there before it is rounded; elsewhere 0.
 
     float32; ``out`` may be ``v`` itself, to save memory.
     """
+    if isinstance(lo, Tensor) or isinstance(hi, Tensor):
+        values = v if first else torch.round(v)
+        return torch.where((values >= lo) & (values <= hi), grad, 0.0)
     low, high = clipping_ends(lo, hi, first=first)
     if out is None:
         out = torch.empty_like(v)
@@ -60,16 +66,26 @@ def clipped(grad: Tensor, v: Tensor, lo: int, hi: int, out: Tensor | None = None
     return out
 
 
+def clamp_(v: Tensor, lo: End, hi: End) -> Tensor:
+    """Clamp in place, at numbers or tensors.
+
+    Example:
+        >>> clamp_(torch.tensor([-1.0, 2.0, 9.0]), 0, torch.tensor(5.0)).tolist()
+        [0.0, 2.0, 5.0]
+    """
+    return v.clamp_(min=lo).clamp_(max=hi) if isinstance(lo, Tensor) or isinstance(hi, Tensor) else v.clamp_(lo, hi)
+
+
 class _Round(torch.autograd.Function):
     """clamp(round(v), lo, hi); identity backward where round(v) lies inside (Bengio et al. 2013)."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, lo: int, hi: int) -> Tensor:
+    def forward(ctx: Any, v: Tensor, lo: End, hi: End) -> Tensor:
         ctx.save_for_backward(v.float())
         ctx.limits, ctx.dtype = (lo, hi), v.dtype
         if fused.usable(v):
             return fused.round_clamp(v, lo, hi)
-        return torch.round(v).clamp_(lo, hi).float()
+        return clamp_(torch.round(v), lo, hi).float()
 
     @staticmethod
     @once_differentiable
@@ -114,6 +130,8 @@ class _RoundWithin(torch.autograd.Function):
         grad = grads[0].to(v.dtype)
         below, above = (v < low if ctx.needs_input_grad[1] else None), (v > high if ctx.needs_input_grad[2] else None)
         grad_ends = (None if out is None else torch.where(out, grad, 0.0).sum() for out in (below, above))
+        if v.device.type != "cpu":  # there the ends are not read
+            return torch.where((v >= low) & (v <= high), grad, 0.0), *grad_ends
         # The interval of a hardtanh's derivative is open at both ends; this one is closed.
         ends = low.nextafter(low - 1).item(), high.nextafter(high + 1).item()
         return torch.ops.aten.hardtanh_backward(grad, v, *ends), *grad_ends
@@ -145,7 +163,7 @@ def round_ste(x: Tensor) -> Tensor:
     return forward_as(torch.round(x.detach()), x)
 
 
-def round_clamp(v: Tensor, lo: int, hi: int) -> Tensor:
+def round_clamp(v: Tensor, lo: End, hi: End) -> Tensor:
     """Return ``clamp(round(v), lo, hi)`` in float32 with the straight-through gradient, clipped at lo and hi.
 
     ``v`` is float32 or float64; without gradients it is overwritten.
@@ -159,7 +177,9 @@ def round_clamp(v: Tensor, lo: int, hi: int) -> Tensor:
         ([0.0, 0.0, 2.0, 9.0], [0.0, 1.0, 1.0, 1.0])
     """
     if not differentiable(v):
-        return fused.round_clamp(v, lo, hi, out=v) if fused.usable(v) else v.round_().clamp_(lo, hi).float()
+        if fused.usable(v):
+            return fused.round_clamp(v, lo, hi, out=v)
+        return clamp_(v.round_(), lo, hi).float()
     q: Tensor = _Round.apply(v, lo, hi)  # type: ignore[no-untyped-call]
     return q
 

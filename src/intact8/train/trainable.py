@@ -5,6 +5,8 @@ from __future__ import annotations
 import fnmatch
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from intact8.calibration.data import Specs
 from intact8.capture import Captured
 from intact8.capture.graph import Graph
@@ -112,6 +114,14 @@ class Trainable(Branch):
         self.scale_phase.batch_norm_frozen = on
 
     def resolve(self, *, from_observers: bool = True) -> None:
+        """See :class:`~intact8.simulation.simulation.Simulation`."""
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """See :class:`~intact8.simulation.simulation.Simulation`."""
+        raise NotImplementedError
+
+    def outputs_of(self, inputs: list[Tensor]) -> list[Tensor]:
         """See :class:`~intact8.simulation.simulation.Simulation`."""
         raise NotImplementedError
 

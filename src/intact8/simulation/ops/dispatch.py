@@ -94,7 +94,7 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
     if node.op != "pad":
         return float_result(node, q, {}, training)
     z = point.zero_point_value
-    value = round(node.attrs["value"] / point.live_scale_value)
+    value = round(node.attrs["value"] / point.live_scale_value) if node.attrs["value"] else 0
     return FLOAT_OPS["pad"]({**node.attrs, "value": float(min(max(value, point.lo - z), point.hi - z))}, q, {})
 
 

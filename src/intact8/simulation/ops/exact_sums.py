@@ -35,8 +35,6 @@ def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
 
     [0, C] means that no cut is needed, None that the sums need float64.
     """
-    if weight.is_cuda:
-        return None  # cuDNN may use Winograd or TF32 for float32, but not for float64
     channels = 1 if node.op == "scale_shift" else int(weight.shape[1])
     if bound < EXACT:
         return [0, channels]

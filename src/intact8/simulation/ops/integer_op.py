@@ -15,7 +15,7 @@ from intact8.arithmetic.torch_float_ops import FLOAT_OPS, apply_act
 from intact8.capture.graph import Node
 from intact8.simulation.quantized_tensor import Quantized, Value
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
-from intact8.train.straight_through import Watch, forward_as, quantize_ste
+from intact8.train.straight_through import End, Watch, forward_as, quantize_ste
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class IntegerOp:
         if not self.resolved:
             return nominal
         assert self.requantization is not None
-        return forward_as(self.requantization.ratio()[index], nominal)
+        ratios = self.requantization.ratio()
+        # An index that is a tensor of one number would be read from its device.
+        return forward_as(torch.take(ratios, index) if isinstance(index, Tensor) else ratios[index], nominal)
 
     def finish(self, steps: Tensor) -> Quantized:
         """Return :func:`finish` of the exact result in output steps."""
@@ -67,13 +69,29 @@ def integer_limits(act: dict[str, Any] | None, scale: float, zero_point: int, lo
     return low, high
 
 
-def output_limits(node: Node, point: QuantPoint) -> tuple[int, int]:
-    """Return :func:`integer_limits` of a node whose output is quantized at ``point``."""
+def output_limits(node: Node, point: QuantPoint) -> tuple[End, End]:
+    """Return :func:`integer_limits` of a node whose output is quantized at ``point``.
+
+    Where they depend on a scale that is learned on another device than the CPU, they are tensors there: reading a
+    number would wait for the device.
+    """
     act = node.attrs.get("act")
-    # Limits at zero are the same for every scale, which is then not read from its device.
-    scaled = act is not None and any(act.get(end) for end in ("min", "max"))
-    scale = point.live_scale_value if scaled else 1.0
-    return integer_limits(act, scale, point.zero_point_value, point.lo, point.hi)
+    # Limits at zero are the same for every scale, which is then not read.
+    scaled = act is not None and act["kind"] == "clamp" and any(act.get(end) for end in ("min", "max"))
+    if act is not None and scaled and point.learning and point.scale.device.type != "cpu":
+        return _limits_there(act, point)
+    return integer_limits(act, point.live_scale_value if scaled else 1.0, point.zero_point_value, point.lo, point.hi)
+
+
+def _limits_there(act: dict[str, Any], point: QuantPoint) -> tuple[Tensor, Tensor]:
+    """Return :func:`integer_limits` as float32 tensors on the device of a learned scale."""
+    scale, zero_point = point.live_scale.detach().double(), point.zero_point_value
+    low, high = (torch.full_like(scale, end) for end in (point.lo, point.hi))
+    if act.get("min") is not None:
+        low = torch.clamp(torch.round(torch.full_like(scale, act["min"]) / scale) + zero_point, low, high)
+    if act.get("max") is not None:
+        high = torch.clamp(torch.round(torch.full_like(scale, act["max"]) / scale) + zero_point, low, high)
+    return low.float(), high.float()
 
 
 def observe_activated(node: Node, point: QuantPoint, steps: Tensor) -> None:

@@ -27,7 +27,7 @@ def average(op: IntegerOp, x: list[Quantized]) -> Quantized:
     counts: Tensor
     if op.node.op == "mean":
         count = math.prod(q.shape[d] for d in attrs["dims"])
-        total, counts = _total(q, count, attrs["dims"], attrs["keepdim"]), torch.tensor(count).to(q.device)
+        total, counts = _total(q, count, attrs["dims"], attrs["keepdim"]), torch.full((), count, device=q.device)
     elif op.node.op == "avg_pool":
         total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:], q.device)
     else:

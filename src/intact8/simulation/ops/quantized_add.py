@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from intact8.simulation.ops.integer_op import IntegerOp, output_limits, watcher
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train import fused
-from intact8.train.straight_through import Watch, clipped, differentiable, rounding_to
+from intact8.train.straight_through import End, Watch, clamp_, clipped, differentiable, rounding_to
 
 
 def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
@@ -27,7 +27,7 @@ def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
 
 
 def add_round(
-    terms: Sequence[Quantized], ratios: Sequence[Tensor], lo: int, hi: int, watch: Watch | None = None
+    terms: Sequence[Quantized], ratios: Sequence[Tensor], lo: End, hi: End, watch: Watch | None = None
 ) -> Tensor:
     """Return ``clamp(round(Σ r_j·q_j), lo, hi)``, float32, with a straight-through gradient clipped at lo and hi.
 
@@ -38,7 +38,7 @@ def add_round(
         v = _weighted(tensors, ratios)
         if watch is not None:
             watch(v)
-        return v.round_().clamp_(lo, hi)
+        return clamp_(v.round_(), lo, hi)
     # The backward pass needs the integers: stored as uint8 they take a quarter of the memory.
     zero_points = [t.zero_point if t.whole else None for t in terms]
     q: Tensor = _AddRound.apply(lo, hi, watch, zero_points, *tensors, *ratios)  # type: ignore[no-untyped-call]
@@ -55,7 +55,7 @@ def _weighted(tensors: Sequence[Tensor], ratios: Sequence[Tensor]) -> Tensor:
 class _AddRound(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, lo: int, hi: int, watch: Watch | None, zero_points: list[int | None], *args: Tensor
+        ctx: Any, lo: End, hi: End, watch: Watch | None, zero_points: list[int | None], *args: Tensor
     ) -> Tensor:
         tensors, ratios = args[: len(zero_points)], args[len(zero_points) :]
         ctx.fused = None
@@ -70,7 +70,7 @@ class _AddRound(torch.autograd.Function):
         ctx.limits, ctx.zero_points = (lo, hi), zero_points
         if watch is not None:
             watch(v)
-        return v.round_().clamp_(lo, hi)
+        return clamp_(v.round_(), lo, hi)
 
     @staticmethod
     @once_differentiable

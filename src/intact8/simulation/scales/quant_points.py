@@ -19,7 +19,7 @@ from intact8.train.extra_state import pack, unpack
 from intact8.train.host_value import HostValue
 from intact8.train.learned_range import LearnedRange
 from intact8.train.learned_scale import LearnedScale, LearnedScales
-from intact8.train.straight_through import forward_as, round_clamp, round_within
+from intact8.train.straight_through import End, forward_as, round_clamp, round_within
 from intact8.train.weight_scales import live_weight_scales
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class QuantPoint(ResizableBuffers):
         self.source = "held"
         self.learner: LearnedScale | None = None
         self.tables: Tables | None = None
-        self._scale, self._zero_point, self._learned = HostValue(), HostValue(), HostValue()
+        self._scale, self._zero_point = HostValue(), HostValue()
         self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
         self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
         if scheme.fixed is not None:
@@ -96,24 +96,17 @@ class QuantPoint(ResizableBuffers):
         Raises:
             StateError: the scale was trained to NaN or infinity.
         """
-        read = self.learned_value()
-        if read is not None and self.learner is not None:
-            value = self.learner.bounded(read[0].of(read[1]))
-        elif self.training and self.source == "learned":
-            value = float(self.live_scale.detach())
-        else:
-            value = self.scale_value
+        value = float(self.live_scale.detach()) if self.learning else self.scale_value
         if not math.isfinite(value):
             remedy = "load the last state that was finite, and train on with a smaller learning rate"
             why = "training diverged: a gradient or the learning rate was too large"
             raise StateError(f"its scale is {value}", where=self.name, why=why, remedy=remedy)
         return value
 
-    def learned_value(self) -> tuple[HostValue, Tensor] | None:
-        """Return what :attr:`live_scale_value` reads from the device in training; None where it reads nothing."""
-        if type(self.learner) is LearnedScale and self.training and self.source == "learned":
-            return self._learned, self.learner.value
-        return None
+    @property
+    def learning(self) -> bool:
+        """Whether forward takes the scale from the learner."""
+        return self.training and self.source == "learned" and self.learner is not None
 
     @property
     def active(self) -> bool:
@@ -123,7 +116,7 @@ class QuantPoint(ResizableBuffers):
     @property
     def live_scale(self) -> Tensor:
         """The scale forward uses now: the parameter while it is learned, else ``scale``."""
-        if self.training and self.source == "learned" and self.learner is not None:
+        if self.learning and self.learner is not None:
             scale: Tensor = self.learner()
             return scale
         return self.scale
@@ -136,14 +129,14 @@ class QuantPoint(ResizableBuffers):
     @property
     def learns_range(self) -> bool:
         """Whether LSQ+ or PACT learns here now: then values are clipped before they are rounded, as in the papers."""
-        return isinstance(self.learner, LearnedRange) and self.training and self.source == "learned"
+        return self.learning and isinstance(self.learner, LearnedRange)
 
     @property
     def learns_ends(self) -> bool:
         """Whether the ends of the range get gradients of their own now."""
         return self.learns_range and isinstance(self.learner, LearnedRange) and self.learner.ends_move
 
-    def rounded(self, steps: Tensor, lo: int, hi: int) -> Tensor:
+    def rounded(self, steps: Tensor, lo: End, hi: End) -> Tensor:
         """Return ``clamp(round(steps), lo − z, hi − z)`` with straight-through gradients, also of learned ends.
 
         Args:
@@ -156,8 +149,7 @@ class QuantPoint(ResizableBuffers):
         assert isinstance(self.learner, LearnedRange)
         low, high = (end.to(steps.dtype) for end in self.learner.ends())
         # What a fused clamp cuts off gives the ends of the range no gradient.
-        low = low if lo == self.lo else low.detach().new_tensor(lo - z)
-        high = high if hi == self.hi else high.detach().new_tensor(hi - z)
+        low, high = _cut(low, lo, self.lo, z), _cut(high, hi, self.hi, z)
         return round_within(steps, low, high)
 
     @property
@@ -220,6 +212,13 @@ class QuantPoint(ResizableBuffers):
         flags = "".join(", " + f for f in ("observing", "quantizing", "fixed") if getattr(self, f))
         qparams = f"scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}"
         return f"{printable(self.name)}: {qparams}, {self.lo}..{self.hi}{flags}"
+
+
+def _cut(end: Tensor, cut: End, whole: int, zero_point: int) -> Tensor:
+    """Return the end of a learned range, or what a fused clamp left of it, minus the zero point."""
+    if isinstance(cut, Tensor):
+        return torch.where(cut == whole, end, (cut - zero_point).to(end.dtype))
+    return end if cut == whole else end.detach().new_tensor(cut - zero_point)
 
 
 class WeightPoint(ResizableBuffers):

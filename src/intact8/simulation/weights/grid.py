@@ -132,8 +132,9 @@ def on_grid(
     q = (times(weight, factor) if numbers is None else numbers).div_(scale.detach()).round_()
     if limits is not None and limits.pairs is not None:
         whole, q = q, torch.clamp(q, -limits.pairs, limits.pairs)
-        # Few weights are clipped, so their indices are kept for the gradient.
-        limits = limits._replace(outside=torch.nonzero(q != whole, as_tuple=True))
+        if q.device.type == "cpu":  # elsewhere finding them would wait for the device
+            # Few weights are clipped, so their indices are kept for the gradient.
+            limits = limits._replace(outside=torch.nonzero(q != whole, as_tuple=True))
     elif limits is not None:
         q.clamp_(limits.lo, limits.hi)
     return Grid(q, weight, factor, scale, limits)
@@ -161,7 +162,7 @@ def grid_gradients(
     if limits is not None and limits.outside is not None:
         grad[limits.outside] = 0.0
     elif limits is not None and limits.pairs is not None:
-        grad[times(weight, factor).div_(scale).round_().abs_() > limits.pairs] = 0.0
+        grad.masked_fill_(times(weight, factor).div_(scale).round_().abs_() > limits.pairs, 0.0)
     elif limits is not None:
         clipped(grad, times(weight, factor).div_(scale), limits.lo, limits.hi, out=grad)
     # With v = w·f/s: ∂v/∂w = f/s, ∂v/∂f = w/s, ∂v/∂s = −w·f/s²; the last two need Σ grad·w only.
