@@ -112,3 +112,13 @@ def test_the_entry_point_names_the_backend() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     _, _, value = next(line for line in text.split("torch_dynamo_backends]")[1].splitlines() if line).partition(" = ")
     assert EntryPoint(BACKEND, value.strip('"'), "torch_dynamo_backends").load() is backend
+
+
+def test_training_asks_the_compiler_whether_it_uses_cuda_graphs() -> None:
+    sim = calibrated().train()
+    torch.compile(sim)(X).sum().backward()
+    assert sim.step is None
+    torch._dynamo.reset()
+    other = copy.deepcopy(sim)
+    assert torch.equal(torch.compile(sim, mode="reduce-overhead")(X), other(X))
+    assert sim.step is not None and copy.deepcopy(sim).step is None  # on a CPU it runs the simulation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from typing import Any
 
@@ -16,6 +17,9 @@ import intact8.train
 from intact8.errors import StateError
 from intact8.simulation.ops.integer_op import _limits_there, integer_limits
 from intact8.train import CudaGraphs, CudaGraphWarning
+
+# Without it cuBLAS need not give the same bits on two streams; it is read when cuBLAS is first used.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -173,3 +177,13 @@ def test_what_is_chosen_on_the_cpu_is_not_captured() -> None:
     step = CudaGraphs(sim)
     with pytest.warns(CudaGraphWarning, match="bn1 counts its batches"):
         step(x).sum().backward()
+
+
+@needs_gpu
+def test_torch_compile_that_asks_for_graphs_gets_them() -> None:
+    sim, other = prepared("learned").cuda(), prepared("learned").cuda()
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True):
+        ours = losses(torch.compile(sim, mode="reduce-overhead"), sim, range(5))
+        theirs = losses(other, other, range(5))
+    assert ours == theirs and len(sim.step._graphs) == 1
+    torch._dynamo.reset()

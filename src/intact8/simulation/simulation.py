@@ -92,6 +92,7 @@ class Simulation(Shown, Trainable):
         last_uses: for every node in order, the values no later node needs.
         number: by which torch.compile finds it, see :mod:`intact8.simulation.numbers`.
         deployed: the converted program that ``torch.compile(sim, backend="intact8")`` runs, as a module; None before.
+        step: what trains it where ``torch.compile(sim, mode="reduce-overhead")`` asks for CUDA graphs; None before.
 
     Example:
         >>> import torch, intact8
@@ -112,6 +113,7 @@ class Simulation(Shown, Trainable):
     samples: list[Tensor]
     kept: list[list[Tensor]]
     deployed: Any
+    step: Any
     number: int
     calibration: dict[str, Any]
     constant_channels: dict[str, tuple[int, int]]
@@ -144,7 +146,7 @@ class Simulation(Shown, Trainable):
         self.last_uses = _last_uses(placed.graph)
         self.samples, self.kept = [], []
         self._solved_scales = self._solved_weights = None
-        self.deployed = None
+        self.deployed = self.step = None
         self.number = number_of(self)
         self.calibration, self.constant_channels = {}, {}
         self.tensors = q.tensors = Tensors(self, owners, captured.derived)
@@ -201,7 +203,8 @@ class Simulation(Shown, Trainable):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has other tensors; solving again for it changes no integer.
-        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None, "deployed": None, "kept": []}
+        forgotten = dict.fromkeys(("_solved_scales", "_solved_weights", "deployed", "step"))
+        return {**self.__dict__, **forgotten, "kept": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
 """What ``torch.compile`` makes of a simulation. (This is a module because torch.compiler imports slowly.)
 
 The backend "intact8" runs the converted program where the simulation is in evaluation mode. In training, and with
-other backends, the simulation runs uncompiled.
+other backends, the simulation runs uncompiled; by CUDA graphs where the compiler was told to use them
+(mode="reduce-overhead").
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from intact8.errors import StateError
 from intact8.program.program import Program
 from intact8.simulation.numbers import SIMULATIONS
 from intact8.torch import Module
+from intact8.train.cuda_graphs import CudaGraphs
 
 if TYPE_CHECKING:
     from intact8.simulation.simulation import Simulation
@@ -48,6 +50,8 @@ def call_compiled(sim: Simulation, args: Sequence[Any], kwargs: dict[str, Any]) 
     """Compute the forward of a simulation inside of what ``torch.compile`` compiles."""
     if torch.compiler.is_dynamo_compiling() and _deploys(sim.number, not sim.training):
         return sim.deployed(*args, **kwargs)
+    if torch.compiler.is_dynamo_compiling() and _captures(sim.number):
+        return _run_uncompiled(sim.step, *args, **kwargs)
     return _run_uncompiled(sim.call, args, kwargs)
 
 
@@ -68,19 +72,30 @@ def _deploys(number: int, evaluation: bool) -> bool:
     return evaluation
 
 
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def _captures(number: int) -> bool:
+    """Return whether the compiler uses CUDA graphs, and make what trains the simulation by them if so."""
+    sim = SIMULATIONS[number]
+    if not (getattr(_compiler(), "config", None) or {}).get("triton.cudagraphs"):
+        return False
+    if sim.step is None:
+        object.__setattr__(sim, "step", CudaGraphs(sim))
+    return True
+
+
 def _compiler() -> Any:
     """Return what ``torch.compile`` made of the backend: one object for all graphs of a model."""
     return InstructionTranslator.current_tx().output.compiler_fn
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _run_uncompiled(function: Callable[..., Any], *args: Any) -> Any:
+def _run_uncompiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function``, the forward of a simulation, uncompiled.
 
     Scales and switches are read in Python at every call, so compiling would take minutes, at every change again; and a
     compiler may reorder the float arithmetic of training.
     """
-    return function(*args)
+    return function(*args, **kwargs)
 
 
 def backend(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:

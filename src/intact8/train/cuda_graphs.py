@@ -29,7 +29,7 @@ class CudaGraphWarning(UserWarning):
 
 
 class CudaGraphs(nn.Module):
-    """Trains a simulation by CUDA graphs: the same kernels and the same bits, without the time that launching takes.
+    """Trains a simulation by CUDA graphs: the same kernels, without the time that launching them takes.
 
     A step of quantization-aware training launches thousands of small kernels, and Python takes longer to launch them
     than a GPU to run them. Call this object in place of the simulation. In training on a GPU, the second call in a row
@@ -38,7 +38,9 @@ class CudaGraphs(nn.Module):
     Evaluation, other devices, shapes that come once, and phases in which ranges follow the batches run as without it.
 
     Optimizer, schedule, gradient accumulation and autocast stay as they are; in ``optimizer.zero_grad()`` gradients may
-    be set to None. The memory of a step stays allocated between steps.
+    be set to None. The memory of a step stays allocated between steps. Losses and weights are those of training without
+    graphs to the bit where the libraries are deterministic (``torch.backends.cudnn.deterministic``, and
+    ``CUBLAS_WORKSPACE_CONFIG`` for matrix products).
 
     Args:
         sim: what :func:`intact8.prepare` returned. Put it on its device first.
