@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import intact8
 from intact8.engines import engine_status, get_engine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
-from intact8.program.indices import table_rows, unproved
+from intact8.program.indices import bounded_inputs, looked_up, table_rows, unproved
 from intact8.program.program import Program
 
 ROWS = 8
@@ -85,6 +89,40 @@ def test_inputs_are_checked_behind_moves_too() -> None:
         moved.run(np.array([[0, 1, 8, 2]]), engine="reference")
 
 
+class Columns(torch.nn.Module):
+    """Two columns of one input with a table each, and a third that is a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items = torch.nn.Embedding(300, 4), torch.nn.Embedding(7, 4)
+        self.fc = torch.nn.Linear(9, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.fc(torch.cat([self.users(x[:, 0]), self.items(x[:, 1]), x[:, 2:].float() / 1000], 1))
+        return y
+
+
+@functools.cache
+def columns() -> tuple[Program, np.ndarray]:
+    torch.manual_seed(0)
+    x = torch.stack([torch.randint(0, size, (64,)) for size in (300, 7, 1000)], 1)
+    x[0] = torch.tensor([299, 6, 999])
+    return intact8.quantize(Columns().eval(), x), x.numpy()
+
+
+def test_every_column_is_held_against_its_own_table() -> None:
+    program, x = columns()
+    assert table_rows(program) == {"x": 7} and bounded_inputs(program) == {} and unproved(program) == {}
+    assert sorted(looked_up(program).values()) == [7, 300]
+    engines = [engine for engine in ("native", "onednn", "onnxruntime", "openvino") if STATUS[engine] is None]
+    assert intact8.verify(program, x, engines=("reference", *engines)).mismatches == 0
+    for row, what in (([300, 1, 5], "index 300 is outside the table of 300 rows"), ([5, -1, 5], "index -1 is outside")):
+        with pytest.raises(InputError, match=what):
+            program.run(np.array([[1, 2, 3], row]))
+    assert pickle.loads(pickle.dumps(program)) == program
+    assert len(program.run(x[:0])) == 0
+
+
 @pytest.mark.parametrize("name", PROVED)
 @pytest.mark.parametrize("engine", ["onednn", "onnxruntime"])
 def test_what_is_proved_runs(engine: str, name: str) -> None:
@@ -113,10 +151,6 @@ def test_every_engine_refuses_the_same_index(engine: str, value: int, capfd: pyt
 
 @pytest.mark.parametrize("value", [-1, ROWS])
 def test_the_simulation_refuses_it_alike(value: int) -> None:
-    import torch
-
-    import intact8
-
     network = torch.nn.Sequential(torch.nn.Embedding(ROWS, 3), torch.nn.Linear(3, 2)).eval()
     index = torch.arange(ROWS).reshape(2, 4)
     sim = intact8.prepare(network, index)

@@ -13,8 +13,8 @@ from intact8.errors import InputError
 from intact8.nesting import leaves, nests, spread, without_fixed
 from intact8.opset.op import Array, Op, Tensor
 from intact8.outputs import build
-from intact8.program.dimensions import fixed, sizes_of
-from intact8.program.indices import table_rows
+from intact8.program.dimensions import batch_size, fixed, sizes_of
+from intact8.program.indices import Lookups
 from intact8.program.inputs import check_layout, holds_nan, quantized_inputs, refuse_other_layouts, sole_quantizers
 from intact8.program.program import Program
 
@@ -106,18 +106,14 @@ def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
     """Engines differ in what they do with an index outside a table; some read other memory."""
     if not any(array.dtype == np.int64 for array in arrays.values()):
         return
-    tables: dict[str, int] | None = vars(program).get("_table_rows")
-    if tables is None:
-        tables = vars(program)["_table_rows"] = table_rows(program)
-    for name, rows in tables.items():
-        array = arrays[name]
-        if not array.size:
-            continue
-        least, most = int(array.min()), int(array.max())
-        if least < 0 or most >= rows:
-            what = f"index {least if least < 0 else most} is outside the table of {rows} rows"
-            remedy = "give the numbers of this model's own tokenizer or vocabulary"
-            raise InputError(what, where=name, remedy=remedy)
+    lookups: Lookups | None = vars(program).get("_lookups")
+    if lookups is None:
+        lookups = vars(program)["_lookups"] = Lookups(program)
+    found = lookups.outside(arrays)
+    if found is not None:
+        name, index, rows = found
+        remedy = "give the numbers of this model's own tokenizer or vocabulary"
+        raise InputError(f"index {index} is outside the table of {rows} rows", where=name, remedy=remedy)
 
 
 def fixed_arguments(program: Program) -> tuple[Mapping[str, Any], list[str]]:
@@ -259,12 +255,6 @@ def check_feed(program: Program, given: Mapping[str, Array], feed: Mapping[str, 
             what = f"fed {x.dtype} of shape {x.shape}, not {meta.dtype} of {show(meta.shape)}"
             raise InputError(what, where=name, remedy="feed what this operation gives for these inputs")
     return fed
-
-
-def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
-    """Return the size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
-    shapes = ((program.tensors[name].shape, arrays[name].shape) for name in program.inputs)
-    return next((int(given[shape.index(None)]) for shape, given in shapes if None in shape), None)
 
 
 def is_empty(program: Program, arrays: Mapping[str, Any]) -> bool:

@@ -21,12 +21,11 @@ from intact8.machine import available_memory
 from intact8.opset import KINDS
 from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.shapes import broadcasting, same
-from intact8.program.dimensions import fixed, sized_near, sizes_of
+from intact8.program.dimensions import batch_size, fixed, sized_near, sizes_of
 from intact8.program.golden import products
 from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
 
-from .binding import batch_size
 from .shapes import sized
 
 LENGTH = 32

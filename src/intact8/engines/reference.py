@@ -9,11 +9,11 @@ import numpy as np
 
 from intact8.errors import EngineError
 from intact8.opset import KINDS, Array, Call, Op, Tensor
-from intact8.program.dimensions import fixed, sizes_of
+from intact8.program.dimensions import batch_size, fixed, sizes_of
 from intact8.program.inputs import outside
 from intact8.program.program import Program
 
-from .binding import batch_size, check_feed, empty_outputs, is_empty, refuse_empty
+from .binding import check_feed, empty_outputs, is_empty, refuse_empty
 
 
 class ReferenceEngine:

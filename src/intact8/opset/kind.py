@@ -146,6 +146,7 @@ class Kind:
         nonlinear: whether recipes decide by ``nonlinear`` if it computes integers or stays float.
         lacks_form: (attributes of a node of the graph, shape of its input): why it has no integer form; None where it
             has one.
+        keeps_elements: whether every element of its inputs is in its result: a move that leaves none out.
         rows_by_index: whether its first operand are int64 indices of the rows of the array ``weight``.
         multiplies_weights: whether it multiplies by an array ``weight``, once per place of its result.
         multiplies_activations: whether it is a matrix product of its two inputs.
@@ -177,6 +178,7 @@ class Kind:
     in_result_dtype: bool = False
     nonlinear: bool = False
     lacks_form: Callable[[Mapping[str, Any], Shape], str | None] = nothing_lacks
+    keeps_elements: bool = False
     rows_by_index: bool = False
     multiplies_weights: bool = False
     multiplies_activations: bool = False

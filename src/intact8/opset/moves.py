@@ -266,7 +266,12 @@ UPSAMPLE: dict[str, Validator] = {
 }
 SHIFTS: dict[str, Validator] = {"shifts": integers(-LARGEST_SIZE, LARGEST_SIZE), "dims": AXES}
 PADS: dict[str, Validator] = {"pads": paddings, "value": limit}
-REORDERED: dict[str, Any] = {"span": moved_floats, "works_along": along_none, "aligned": False}
+REORDERED: dict[str, Any] = {
+    "span": moved_floats,
+    "works_along": along_none,
+    "aligned": False,
+    "keeps_elements": True,
+}
 
 KINDS = (
     _move(
@@ -276,6 +281,7 @@ KINDS = (
         _cat,
         inputs=(1, 4096),
         attrs={"axis": AXIS},
+        keeps_elements=True,
     ),
     _move(
         "reshape", "shape; −1 for the batch dimension", _reshape_shape, _reshape, attrs={"shape": SHAPE}, **REORDERED
@@ -314,6 +320,7 @@ KINDS = (
         _expand,
         attrs={"shape": SHAPE},
         span=moved_floats,
+        keeps_elements=True,
     ),
     _move(
         "roll",
@@ -322,6 +329,7 @@ KINDS = (
         _roll,
         attrs=SHIFTS,
         span=moved_floats,
+        keeps_elements=True,
     ),
     _move(
         "upsample",

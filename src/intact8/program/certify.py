@@ -25,7 +25,7 @@ from intact8.opset import KINDS, Array, Op, Tensor
 from intact8.opset.proof import FLOAT32, INT16, INT32, Evaluation, Multipliers, Sums
 
 from .dimensions import largest
-from .indices import table_rows
+from .indices import bounded_inputs
 from .program import Program
 
 EVALUATIONS: dict[str, Evaluation] = {
@@ -208,7 +208,7 @@ def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...],
 def _may_refuse_inputs(program: Program, engine: str) -> bool:
     """Return whether an int64 input may hold more than the engine takes; every engine checks indices of tables."""
     limit = EVALUATIONS[engine].largest_input if engine in EVALUATIONS else None
-    rows = table_rows(program) if limit is not None else {}
+    rows = bounded_inputs(program) if limit is not None else {}
     return limit is not None and any(
         program.tensors[name].dtype == "int64" and rows.get(name, limit + 2) > limit + 1 for name in program.inputs
     )

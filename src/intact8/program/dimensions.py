@@ -40,6 +40,12 @@ def sizes_of(program: Program, arrays: Mapping[str, Any]) -> dict[str, int]:
         raise InputError(what, where=where, remedy=remedy) from error
 
 
+def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
+    """Return the size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
+    shapes = ((program.tensors[name].shape, arrays[name].shape) for name in program.inputs)
+    return next((int(given[shape.index(None)]) for shape, given in shapes if None in shape), None)
+
+
 def fixed(program: Program, sizes: Mapping[str, int]) -> Program:
     """Return the program with sizes in place of names; the batch stays free.
 

@@ -1,6 +1,6 @@
 """Which indices are proved to lie inside the table they are for, by intervals of integers.
 
-Inputs are checked before every call (``intact8.program.binding``). What a network computes from them (positions,
+Inputs are checked before every call (``intact8.engines.binding``). What a network computes from them (positions,
 argmax, casts) is followed here: an embedding whose indices no interval proves is checked by the engine while it runs,
 and refused by engines that cannot.
 """
@@ -8,25 +8,126 @@ and refused by engines that cannot.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from intact8.opset import KINDS, Interval, Op
+from intact8.opset import KINDS, Array, Call, Interval, Op
 from intact8.opset.kind import UNKNOWN, Span
 
+from .dimensions import batch_size, fixed, sizes_of
 from .program import Program
 
 
 def table_rows(program: Program) -> dict[str, int]:
-    """Map int64 inputs that embeddings read as they are, or after moves, to the rows of the shortest table."""
+    """Map int64 inputs to the rows of the shortest table that any of their elements may be an index of."""
+    return _shortest(program, whole=False)
+
+
+def bounded_inputs(program: Program) -> dict[str, int]:
+    """Map int64 inputs all of whose elements are indices to the rows of the shortest table: no other may be given."""
+    return _shortest(program, whole=True)
+
+
+def _shortest(program: Program, *, whole: bool) -> dict[str, int]:
     sources = {name: frozenset([name]) for name in program.inputs if program.tensors[name].dtype == "int64"}
     found: dict[str, int] = {}
     for op in program.ops:
+        kind = KINDS[op.kind]
         behind = frozenset[str]().union(*(sources.get(name, frozenset()) for name in op.inputs))
-        if KINDS[op.kind].rows_by_index:
+        if kind.rows_by_index:
             rows = len(op.arrays["weight"])
             found |= {name: min(rows, found.get(name, rows)) for name in behind}
-        elif behind and KINDS[op.kind].moves:
+        elif behind and kind.moves and (kind.keeps_elements or not whole):
             sources[op.name] = behind
     return found
+
+
+def looked_up(program: Program) -> dict[str, int]:
+    """Map what embeddings read, where moves alone made it of int64 inputs, to the rows of the shortest table.
+
+    These tensors are looked at before every call, see :class:`Lookups`.
+    """
+    moved = {name for name in program.inputs if program.tensors[name].dtype == "int64"}
+    found: dict[str, int] = {}
+    for op in program.ops:
+        if KINDS[op.kind].rows_by_index and op.inputs[0] in moved:
+            rows = len(op.arrays["weight"])
+            found[op.inputs[0]] = min(rows, found.get(op.inputs[0], rows))
+        elif KINDS[op.kind].moves and op.inputs and moved.intersection(op.inputs):
+            moved.add(op.name)
+    return found
+
+
+class Lookups:
+    """Whether the indices of a call lie inside of the tables that they are for.
+
+    Where a network reads some columns of an input with one table and some with another, each is held against its own.
+
+    Args:
+        program: checked.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.rows = looked_up(program)
+        self.inputs = table_rows(program) if self.rows else {}
+        needed, self._moves = set(self.rows), []
+        for position in reversed(range(len(program.ops))):
+            op = program.ops[position]
+            if op.name in needed:
+                needed.update(op.inputs)
+                self._moves.append(position)
+        self._moves.reverse()
+        # What a move adds (padding, stored values) is not in the inputs.
+        self._adds = any(KINDS[program.ops[i].kind].name in ("pad", "constant") for i in self._moves)
+        self._sized: dict[tuple[int, ...], Program] = {}
+
+    def outside(self, arrays: Mapping[str, Array]) -> tuple[str, int, int] | None:
+        """Return the input that holds an index outside of its table, the index, and the rows; None where none does."""
+        if not self.rows or any(not arrays[name].size for name in self.inputs):
+            return None
+        if not self._adds and all(_beyond(arrays[name], rows) is None for name, rows in self.inputs.items()):
+            return None
+        values = self._moved(arrays) if self._moves else arrays
+        for name, rows in self.rows.items():
+            found = _beyond(values[name], rows)
+            if found is not None:
+                return self._source(name), found, rows
+        return None
+
+    def _moved(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        sizes = sizes_of(self.program, arrays)
+        key = tuple(sizes.values())
+        program = self._sized.get(key)
+        if program is None:
+            if len(self._sized) >= SIZES:
+                self._sized.clear()
+            program = self._sized[key] = fixed(self.program, sizes)
+        values, batch = dict(arrays), batch_size(program, arrays)
+        for position in self._moves:
+            op = program.ops[position]
+            metas = [program.tensors[name] for name in op.inputs]
+            call = Call(op, [values[name] for name in op.inputs], metas, program.tensors[op.name], batch)
+            values[op.name] = KINDS[op.kind].evaluate(call)
+        return values
+
+    def _source(self, name: str) -> str:
+        """Return the first input that a tensor is made of."""
+        made = {self.program.ops[i].name: self.program.ops[i] for i in self._moves}
+        while name in made:
+            name = next((x for x in made[name].inputs if x in self.inputs or x in made), made[name].inputs[0])
+        return name
+
+
+SIZES = 16
+"""Sizes of named dimensions for which moves are remembered."""
+
+
+def _beyond(array: Array, rows: int) -> int | None:
+    """Return an element outside of 0 … rows − 1."""
+    if not array.size:
+        return None
+    least, most = int(array.min()), int(array.max())
+    return least if least < 0 else most if most >= rows else None
 
 
 def unproved(program: Program) -> dict[str, int]:
@@ -49,7 +150,8 @@ def intervals(program: Program, given: Interval | None = None) -> dict[str, Inte
         program: checked.
         given: what int64 inputs hold that no table is read with, where the engine looks.
     """
-    known: dict[str, Interval] = {name: (0, rows - 1) for name, rows in table_rows(program).items()}
+    known: dict[str, Interval] = {name: (0, rows - 1) for name, rows in bounded_inputs(program).items()}
+    checked = looked_up(program)
     for name in program.inputs:
         dtype = program.tensors[name].dtype
         if dtype in ("bool", "uint8"):
@@ -58,7 +160,7 @@ def intervals(program: Program, given: Interval | None = None) -> dict[str, Inte
             known[name] = given
     floats: dict[str, Span] = {}
     for op in program.ops:
-        interval = _interval(op, program, known)
+        interval = (0, checked[op.name] - 1) if op.name in checked else _interval(op, program, known)
         if op.kind == "float.cast" and program.tensors[op.name].dtype == "int64" and op.inputs[0] in floats:
             low, high = floats[op.inputs[0]]
             interval = math.floor(low) - 1, math.ceil(high) + 1  # what float32 rounds included

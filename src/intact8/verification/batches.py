@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.affine import dequantize
-from intact8.engines.binding import batch_size, bind, fixed_arguments, is_torch
+from intact8.engines.binding import bind, fixed_arguments, is_torch
 from intact8.errors import InputError
 from intact8.nesting import arguments, leaves, nests, without_fixed
 from intact8.opset.op import Array
+from intact8.program.dimensions import batch_size
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 

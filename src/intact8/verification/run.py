@@ -9,13 +9,13 @@ import numpy as np
 
 from intact8.engines import get_runner, present_engines
 from intact8.engines.base import Runner
-from intact8.engines.binding import batch_size as size_of
 from intact8.engines.memory import refuse_tensors
 from intact8.engines.spec import lacks_vnni
 from intact8.errors import EngineError, InputError, ProgramError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
 from intact8.program.certify import claim_error, uncertified
+from intact8.program.dimensions import batch_size as size_of
 from intact8.program.dimensions import sizes_of
 from intact8.program.program import Program
 

@@ -14,12 +14,12 @@ import numpy as np
 from intact8.errors import EngineError
 from intact8.opset.op import Array
 from intact8.opset.recurrent import not_finite
-from intact8.program.dimensions import fixed, sizes_near, sizes_of
+from intact8.program.dimensions import batch_size, fixed, sizes_near, sizes_of
 from intact8.program.inputs import outside, sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, check_feed, check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
+from ..binding import check_feed, check_inputs, empty_outputs, is_channels_last, is_empty, refuse_empty
 from ..memory import reference_bytes
 from ..prepared_cache import PreparedCache
 from ..reference import evaluate

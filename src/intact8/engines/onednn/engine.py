@@ -13,13 +13,13 @@ import numpy as np
 
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
-from intact8.program.dimensions import fixed, sized_near, sizes_of
+from intact8.program.dimensions import batch_size, fixed, sized_near, sizes_of
 from intact8.program.indices import unproved
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, check_inputs, empty_outputs, refuse_empty
+from ..binding import check_inputs, empty_outputs, refuse_empty
 from ..fork_safety import in_unforked_thread
 from ..prepared_cache import PreparedCache
 from ..spec import require

@@ -16,11 +16,11 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import fits, show
 from intact8.errors import EngineError, InputError, IntactError
 from intact8.opset.op import Op
+from intact8.program.dimensions import batch_size
 from intact8.program.indices import unproved
 from intact8.program.inputs import outside
 from intact8.program.program import Program
 
-from ..binding import batch_size
 from ..image_layout import read_as_images
 from . import conv_linear, dynamic_linear, elementwise, moves, pools, softmax_norms
 from .floats import lower_float
