@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ _STYLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 _CELL = "padding:0.15em 0.6em;vertical-align:top;text-align:"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Column:
     """A column: its heading, and where its cells are aligned."""
 
@@ -39,7 +38,7 @@ def columns(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(t.removeprefix("<"), "left" if t.startswith("<") else "right") for t in titles)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Grid:
     """Text in rows and columns; the first cell of a row names the row.
 
@@ -113,7 +112,7 @@ class Shown:
         return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(printable_lines(str(self)))}</pre>"
+        return f"<pre>{_escaped(printable_lines(str(self)))}</pre>"
 
 
 def _words(shown: Any) -> int:
@@ -123,7 +122,13 @@ def _words(shown: Any) -> int:
 
 
 def _html(text: str) -> str:
-    return html.escape(printable(text))
+    return _escaped(printable(text))
+
+
+def _escaped(text: str) -> str:
+    import html  # three milliseconds of every load, for notebooks
+
+    return html.escape(text)
 
 
 def inert(text: str, style: str = "") -> Text:

@@ -56,7 +56,7 @@ def with_golden(program: Program) -> Program:
     return replace(program, golden=Golden(tuple(kept), draft.bounds, checksums, outputs))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reproduced:
     """What :func:`reproduce` compared.
 

@@ -46,7 +46,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 """Kind → gates."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layer:
     """The numbers of one layer; D directions, G gates of H rows, I inputs.
 

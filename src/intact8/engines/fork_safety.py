@@ -10,9 +10,11 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -75,5 +77,7 @@ def in_unforked_thread(call: Callable[[], T]) -> T:
         return call()
     with _forks.starting:
         if _forks.worker is None:
+            from concurrent.futures import ThreadPoolExecutor  # ten milliseconds of every load, for forked children
+
             _forks.worker = ThreadPoolExecutor(1, "intact8-after-fork")
     return _forks.worker.submit(call).result()

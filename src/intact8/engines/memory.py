@@ -35,7 +35,7 @@ Bytes = tuple[float, float]
 """Bytes per element of the first input, and of the output."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RecurrentMemory:
     """Memory of a recurrent layer beside its input and its output.
 
@@ -58,7 +58,7 @@ class RecurrentMemory:
         return int(self.gates * count * directions + self.first * first + self.out * out)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class MemoryModel:
     """Memory that one engine takes.
 

@@ -17,7 +17,7 @@ from .base import Engine
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EngineSpec:
     """One engine.
 

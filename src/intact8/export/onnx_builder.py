@@ -43,7 +43,7 @@ Choice = tuple[str, bool]
 """How a table is computed: the name of a form, and whether its result has to be clamped to what the table reaches."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Builder:
     """Collects the nodes and initializers of a graph.
 

@@ -28,7 +28,7 @@ It runs when dtypes, attributes and the dtypes and shapes of arrays are known to
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Call:
     """One operation with the values of its operands.
 
@@ -113,7 +113,7 @@ def unknown(op: Op, ends: list[Any], inputs: Sequence[Tensor]) -> None:
     """Return None: nothing is known of the numbers that the operation gives."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Kind:
     """A kind of operation.
 

@@ -31,7 +31,7 @@ INT32, FLOAT32, INT16 = 1 << 31, 1 << 24, int(np.iinfo(np.int16).max)
 Tensors = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sums:
     """What engines add up before they multiply.
 
@@ -48,7 +48,7 @@ class Sums:
     steps: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Multipliers:
     """Denominators b of multipliers a/b, and what their rounding errors depend on.
 
@@ -66,7 +66,7 @@ class Multipliers:
     result: Array | float = 256.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """How an engine evaluates integer operations: what a certificate has to know of it.
 
@@ -105,7 +105,7 @@ def always(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool
     return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Proof:
     """What the certificates of a kind prove.
 

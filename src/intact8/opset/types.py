@@ -15,7 +15,7 @@ PLAIN = ("float32", "int64", "bool", "uint8")
 """Dtypes of tensors without a scale. A quantized tensor is uint8 with one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Signature:
     """One combination of types that a kind of operation takes and gives.
 

@@ -224,7 +224,7 @@ def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Numbers:
     """The numbers of an op that proofs for all engines begin with.
 

@@ -120,7 +120,7 @@ def load(
     return LoadedProgram(loaded.program, loaded._runner, loaded._info, layout, loaded._probed)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Attempt:
     """Tries engines on one program; see :func:`load`.
 
@@ -314,7 +314,7 @@ def _probe_range(subject: Subject, about: os.stat_result | None, asked: Range) -
     return failure(outcome, subject.engine, ("reference",), told.startswith("remembered"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Opened:
     """A program whose file, specification and certificates are checked.
 

@@ -22,7 +22,7 @@ OLD_NAME = "intact"
 OK, UNKNOWN, REFUSED = "ok", "unknown", "refused"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Row:
     """One thing looked at.
 

@@ -26,7 +26,7 @@ SHARE = 4
 """The reference's golden vectors must take less than the time limit over this, by an estimate that is long already."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Subject:
     """What is probed, and how.
 
