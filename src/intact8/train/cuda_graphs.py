@@ -20,6 +20,9 @@ from intact8.train.trainable import Trainable
 WARM_UP = 3
 """Runs before a graph is captured, in which libraries choose their kernels and take their memory."""
 
+BAKED = ("p", "momentum", "eps")
+"""Numbers of dropout and batch norm that are part of a captured kernel."""
+
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal")
 """Operators whose result the CPU waits for."""
 
@@ -66,7 +69,6 @@ class CudaGraphs(nn.Module):
     def __init__(self, sim: nn.Module) -> None:
         super().__init__()
         self.module = unwrapped(sim)
-        self._modules_of = list(self.module.modules())
         self._replaced = self.calls = 0
         self._forget()
 
@@ -90,7 +92,7 @@ class CudaGraphs(nn.Module):
         inputs = sim.captured.flatten(args, kwargs)
         if not inputs or not all(t.is_cuda for t in inputs) or torch.compiler.is_compiling():
             return sim(*args, **kwargs)
-        self._watch(_state(sim, self._modules_of))
+        self._watch(_state(sim))
         shapes = tuple((t.shape, t.stride(), t.dtype, t.requires_grad) for t in inputs)
         graph, again = self._graphs.get(shapes), shapes == self._last
         self._last = shapes
@@ -149,11 +151,12 @@ def _refusal(sim: Trainable) -> str | None:
     return None
 
 
-def _state(sim: Trainable, modules: Sequence[nn.Module]) -> Any:
+def _state(sim: Trainable) -> Any:
     """Return what a captured step depends on, beside numbers."""
     points = [(p.source, p.quantizing, p.watching) for p in sim.points.values()]
     weights = [(p.source, p.quantizing) for p in sim.all_weight_points.values()]
-    modes = [module.training for module in modules]
+    modules = list(sim.modules())
+    modes = [(type(m), m.training, *[getattr(m, name, None) for name in BAKED]) for m in modules]
     kinds = (kind for module in modules for kind in (module._parameters, module._buffers))
     tensors = [(t.data_ptr(), t.requires_grad) for kind in kinds for t in kind.values() if t is not None]
     return sim.phase, sim.scale_phase.batch_norm_frozen, points, weights, modes, tensors
