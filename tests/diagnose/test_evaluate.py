@@ -134,13 +134,54 @@ def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         intact8.evaluate(networks, data, ["top1", "top5"], state=state, progress=killed)
-    untouched = [(torch.full_like(x, torch.nan), y) for x, y in data[:3]] + data[3:]
-    assert intact8.evaluate(networks, untouched, ["top1", "top5"], state=state) == whole
+    seen: list[int] = []
+    networks["a"].register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    assert intact8.evaluate(networks, data, ["top1", "top5"], state=state) == whole and len(seen) == 3
+    for other in (data[:3], [data[1], data[0], *data[2:]]):
+        with pytest.raises(InputError, match="other data"):
+            intact8.evaluate(networks, other, ["top1", "top5"], state=state)
     with pytest.raises(InputError, match="another evaluation"):
         intact8.evaluate({**networks, "b": nn.Linear(8, 4)}, data, ["top1", "top5"], state=state)
     state.write_bytes(b"nothing")
     with pytest.raises(InputError, match="no scores"):
         intact8.evaluate(networks, data, state=state)
+
+
+def test_arrays_and_lists_are_labels_and_data() -> None:
+    expected = intact8.evaluate(Fixed(90), (X, Y)).score("float32").value
+    for data in ((X.numpy(), Y.numpy()), [(X, Y.tolist())], [{"x": X.numpy(), "labels": Y.numpy()}]):
+        assert intact8.evaluate(Fixed(90), data).score("float32").value == expected
+    with pytest.raises(InputError, match="int is no data"):
+        intact8.evaluate(Fixed(90), 3)
+
+
+def test_of_equal_outputs_the_first_counts() -> None:
+    outputs = torch.tensor([[0.0, 1, 1, 1, 0, 1]]).repeat(64, 1)
+    for label, share in enumerate((0, 1, 0, 0, 0, 0)):
+        report = intact8.evaluate(nn.Identity(), (outputs, torch.full((64,), label)))
+        assert report.score("float32").value == share
+
+
+@pytest.mark.parametrize("labels", [Y - 1, Y + 2])
+def test_labels_that_are_no_classes_are_refused(labels: torch.Tensor) -> None:
+    with pytest.raises(InputError, match="for 2 classes.*give classes from 0 to 1"):
+        intact8.evaluate(Fixed(90), (X, labels))
+
+
+@pytest.mark.parametrize("found", [None, "much", torch.ones(3, 3), {}])
+def test_metrics_that_give_no_numbers_are_refused(found: object) -> None:
+    with pytest.raises(InputError, match="a score per sample, or one number"):
+        intact8.evaluate(Fixed(90), (X, Y), lambda outputs, labels: found)
+
+
+def test_several_metrics_may_be_names_and_functions() -> None:
+    def wrong(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (outputs.argmax(1) != labels).float()
+
+    report = intact8.evaluate(Fixed(90), (X, Y), ["top1", wrong, wrong])
+    assert [(s.metric, round(s.value, 6)) for s in report.scores] == [("top1", 0.9), ("wrong", 0.1), ("wrong 2", 0.1)]
+    with pytest.raises(InputError, match="no metric is named"):
+        intact8.evaluate(Fixed(90), (X, Y), [])
 
 
 def test_scores_of_batches_have_intervals_by_drawing_batches() -> None:
