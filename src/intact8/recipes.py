@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -283,7 +284,7 @@ def as_recipe(given: Recipe | str | Path | None) -> Recipe:
             remedy = "call intact8.migration.recipe.recipe_of(it, model), and give the recipe that it returns"
         raise RecipeError(f"expected an intact8.Recipe, got {type(given).__name__}", where="recipe", remedy=remedy)
     path, known = Path(given), presets()
-    if isinstance(given, Path) or path.suffix == ".toml" or (given not in known and path.exists()):
+    if isinstance(given, Path) or path.suffix == ".toml" or (given not in known and os.path.exists(path)):
         return Recipe.load(path)
     if given not in known:
         raise RecipeError("no such preset or file", where=given, remedy=f"presets are {', '.join(known)}")

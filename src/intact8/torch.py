@@ -22,7 +22,7 @@ from intact8.errors import InputError
 from intact8.nesting import spread, without_fixed
 from intact8.program.dimensions import sized_near
 from intact8.program.inputs import refuse_other_layouts
-from intact8.program.program import Program
+from intact8.program.program import Program, require_program
 
 _modules: WeakValueDictionary[int, Module] = WeakValueDictionary()
 _numbers = count()
@@ -47,6 +47,7 @@ class Module(nn.Module):
 
     def __init__(self, program: Program, engine: str = "auto", layout: str = "NCHW") -> None:
         super().__init__()
+        require_program(program, "intact8.torch.Module")
         self.program, self.engine, self.layout = program, engine, layout
         self._register()
 

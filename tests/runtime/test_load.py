@@ -146,6 +146,17 @@ def test_arguments_are_checked(path: Path) -> None:
         load(path, probe="sometimes")
     with pytest.raises(EngineError, match="time_limit"):
         load(path, time_limit=0)
+    for wrong in (
+        {"batch": "x"},
+        {"batch": 0},
+        {"threads": 0},
+        {"sizes": 3},
+        {"sizes": {"a": "b"}},
+        {"time_limit": "x"},
+    ):
+        name = next(iter(wrong))
+        with pytest.raises(EngineError, match=f"^{name}.*Remedy: give"):
+            load(path, **wrong)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="no engine is named"):
         load(path, engine=())
     with pytest.raises(EngineError, match="there is no engine 'warp'"):

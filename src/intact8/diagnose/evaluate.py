@@ -21,6 +21,7 @@ from intact8.errors import InputError
 from intact8.opset.op import Array
 from intact8.program.file import digest
 from intact8.program.program import Program
+from intact8.regular_file import path_of
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 
@@ -145,7 +146,7 @@ def evaluate(
     named = _named(networks)
     metrics = _metrics(metric)
     scores = {(name, m): make_scores(function) for name in named for m, function in metrics.items()}
-    kept = None if state is None else EvaluationState(Path(state), _call(named, metrics))
+    kept = None if state is None else EvaluationState(path_of(state, "the scores"), _call(named, metrics))
     begun = 0 if kept is None else kept.restore(scores)
     done = 0
     for network in named.values():

@@ -18,7 +18,7 @@ from intact8.calibration.distributed import checksum
 from intact8.errors import InputError
 from intact8.opset.op import Array
 from intact8.program.atomic_write import write_atomically
-from intact8.regular_file import bytes_of
+from intact8.regular_file import bytes_of, unwritable
 
 _ANEW = "name another file, or delete it to begin anew"
 
@@ -262,4 +262,4 @@ class EvaluationState:
         try:
             write_atomically(self.path, data)
         except OSError as error:
-            raise InputError("cannot keep scores here", where=str(self.path), why=str(error)) from error
+            raise unwritable(self.path, "the scores", InputError, error) from error

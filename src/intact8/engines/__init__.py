@@ -63,7 +63,12 @@ def _plug_in(name: str) -> Engine:
         if evaluation is not None:
             register(name, evaluation)
         return engine
-    raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
+    raise _unknown(name)
+
+
+def _unknown(name: Any) -> EngineError:
+    """Return the error of a name that no engine has."""
+    return EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
 
 
 def engine_status() -> dict[str, str | None]:
@@ -173,6 +178,8 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
             runners.auto = name
             return found
         raise no_engine_error(refused)
+    if not isinstance(engine, str):
+        raise _unknown(engine)
     with runners.lock:
         key = (engine, threads)
         if key not in runners.by_key:

@@ -16,6 +16,7 @@ from intact8.errors import EngineError
 from intact8.program.dimensions import sizes_near
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
+from intact8.regular_file import path_of
 
 from .files import write_file
 from .torch_operations import RULES, Operands, constants, sizes_of_call
@@ -119,7 +120,7 @@ def export_program(program: Program, path: str | Path, *, uint8_input: bool = Fa
             raise EngineError("torch cannot export this program", where=str(path), why=why, remedy=REMEDY) from error
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
-    write_file(Path(path), buffer.getvalue())
+    write_file(path_of(path, kind=EngineError), buffer.getvalue())
     return exported
 
 

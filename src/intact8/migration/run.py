@@ -119,5 +119,12 @@ def describe(source: Any, checkpoint: Any = None, requantize: Collection[str] = 
         from intact8.migration.openvino_ir import read_ir
 
         return describe_graph(read_ir(Path(source)), requantize)
-    what = f"no reader knows a {type(source).__name__}"
-    raise InputError(what, remedy="give a model of torch.ao, prepared or converted")
+    if isinstance(source, Mapping):
+        remedy = "call migrate(float_model, state_dict)"
+        raise InputError("a state dict needs the code of its float model", where="migrate", remedy=remedy)
+    remedy = (
+        "give a quantized model, a file (.onnx, .xml, .pt2), or a float model and the checkpoint of the quantized one"
+    )
+    known = isinstance(source, (str, Path))
+    what = f"no reader for {Path(source).suffix or 'such'} files" if known else f"no reader for {type(source).__name__}"
+    raise InputError(what, where=str(source) if known else "migrate", remedy=remedy)

@@ -22,6 +22,7 @@ from intact8.diagnose.evaluate import evaluate as evaluate_networks
 from intact8.errors import InputError, StateError
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
+from intact8.regular_file import path_of
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 from intact8.torch import Module
@@ -129,7 +130,7 @@ def tune(
         "float_score": measurement.float_score,
         "timing": [engine, batch_size, seconds],
     }
-    path = None if journal is None or ranks.rank else Path(journal)
+    path = None if journal is None or ranks.rank else path_of(journal, "the journal")
     with ranks.together():
         trials = Journal(path, search_of)
     search = Search(measurement, trials, max_drop, budget, max_trials, ranks, progress)
