@@ -75,6 +75,12 @@ def test_a_model_without_values() -> None:
         intact8.prepare(model().to("meta"), DATA[:2].to("meta"))
 
 
+def test_a_default_device_without_values_is_named() -> None:
+    net = model()
+    with torch.device("meta"), pytest.raises(intact8.InputError, match=r"default device is meta.*outside of torch\."):
+        intact8.quantize(net, DATA)
+
+
 def test_a_model_that_cannot_be_captured_names_the_module() -> None:
     class Branch(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

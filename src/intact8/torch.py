@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import known, summands
 from intact8.engines import admitted, run_flat
-from intact8.engines.binding import bind, fixed_arguments, rebuild, to_torch
+from intact8.engines.binding import bind, fixed_arguments, to_torch
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
 from intact8.nesting import spread, without_fixed
+from intact8.outputs import rebuild
 from intact8.program.dimensions import sized_near
 from intact8.program.inputs import refuse_other_layouts
 from intact8.program.program import Program, require_program

@@ -17,8 +17,8 @@ from tests.test_import import run_python
 
 import intact8.runtime
 from intact8.engines import get_runner, prepare
-from intact8.engines.binding import rebuild
 from intact8.errors import EngineError, InputError, ProgramError
+from intact8.outputs import rebuild
 from intact8.program.file import digest, save
 from intact8.runtime import Facts, load
 

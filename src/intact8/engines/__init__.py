@@ -11,11 +11,12 @@ import numpy as np
 
 from intact8.errors import EngineError
 from intact8.opset.op import Array
+from intact8.outputs import rebuild
 from intact8.program.certify import claim_error, in_order, register
 from intact8.program.program import Program
 
 from .base import Engine, Runner
-from .binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
+from .binding import bind, empty_outputs, holds_torch, is_empty, to_torch
 from .fallback import no_engine_error, startable
 from .fork_safety import follow
 from .memory import Admission

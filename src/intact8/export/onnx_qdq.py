@@ -89,7 +89,7 @@ def _signed(t: Tensor) -> Tensor:
     if t.zero_point != SIGNED:
         why = f"its zero point is {t.zero_point}, and TensorRT knows int8 activations around 0 only"
         remedy = (
-            'quantize with symmetric activations: Recipe(activations=Scheme(dtype="int8", symmetric=True, qmin=-128))'
+            'quantize with symmetric activations: Recipe(activation=Scheme(dtype="int8", symmetric=True, qmin=-128))'
         )
         raise EngineError("the tensor has no form in TensorRT", where=t.name, why=why, remedy=remedy)
     return replace(t, dtype="int8", zero_point=0)

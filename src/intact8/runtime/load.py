@@ -18,12 +18,13 @@ import numpy as np
 from intact8.display import Shown
 from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
-from intact8.engines.binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
+from intact8.engines.binding import bind, empty_outputs, holds_torch, is_empty, to_torch
 from intact8.engines.fallback import no_engine_error, startable
 from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError, ProgramError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
+from intact8.outputs import rebuild
 from intact8.program.certify import by_claim, claim_error, in_order, with_proofs
 from intact8.program.file import digest, identity
 from intact8.program.file import opened as open_file
