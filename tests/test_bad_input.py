@@ -458,6 +458,16 @@ def test_a_state_dict_or_another_file_alone_is_not_migrated() -> None:
             intact8.migrate(given, data=DATA)
 
 
+def test_one_name_is_not_taken_for_its_letters() -> None:
+    """A glob in it would have been the pattern of everything."""
+    assert [o.match for o in intact8.recipes.reconstruct(4, 8, eight="head*").overrides] == ["head*"]
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    data = [torch.randn(32, 4), torch.randn(32, 4)]
+    assert [*intact8.torch.programs(intact8.split(net, data, modules="1"))] == ["1"]
+    with pytest.raises(intact8.InputError, match="int names no modules"):
+        intact8.split(net, data, modules=3)  # type: ignore[arg-type]
+
+
 def test_a_name_that_is_too_long_is_no_preset() -> None:
     with pytest.raises(intact8.RecipeError, match="no such preset or file"):
         intact8.quantize(model(), DATA, recipe="n" * 300)

@@ -91,6 +91,16 @@ def find_metric(name: str) -> Any:
     return _call(found, name) if isinstance(found, type) else found
 
 
+def find_qconfig(spec: str) -> Any:
+    """Return the QConfig that ``package.module:name`` names, or that a function of that name returns.
+
+    Raises:
+        InputError: the module or the attribute is missing, or the function fails.
+    """
+    found = _named(spec)
+    return found if hasattr(found, "activation") else _call(found, spec)
+
+
 def _named(spec: str) -> Any:
     """Return what ``package.module:attribute`` names; the current directory is searched first."""
     module_name, colon, attribute = spec.partition(":")

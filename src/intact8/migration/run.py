@@ -25,7 +25,7 @@ def migrate(
     *,
     example_inputs: Any = None,
     data: Any = None,
-    requantize: Collection[str] = (),
+    requantize: str | Collection[str] = (),
     qconfig: Any = None,
     portable: bool = False,
     samples: int = 64,
@@ -42,8 +42,8 @@ def migrate(
         example_inputs: as for ``intact8.prepare``; taken from ``data`` when None.
         data: a few batches of real inputs, without labels or with: what the report compares on, and what gives ranges
             to tensors that are integers here and float there. Without them nothing is compared.
-        requantize: names or globs of layers whose weights may be quantized anew, because their integers cannot be kept
-            (other zero points than 0, other axes); the report names them.
+        requantize: a name or glob of layers, or several, whose weights may be quantized anew, because their integers
+            cannot be kept (other zero points than 0, other axes); the report names them.
         qconfig: the QConfig of torch.ao that a checkpoint of observers was prepared with: their state dict does not say
             how they come to scales. Models and other checkpoints need none.
         portable: widen weight scales so that CPUs without VNNI compute the same integers on every engine. It changes
@@ -64,6 +64,7 @@ def migrate(
         ...
         intact8.errors.InputError: nothing in this model is quantized or prepared for it. Remedy: quantize it with ...
     """
+    requantize = [requantize] if isinstance(requantize, str) else requantize
     described = describe(source, checkpoint, requantize, qconfig)
     if data is not None and iter_once(data):
         data = list(data)
