@@ -162,6 +162,24 @@ def test_of_equal_outputs_the_first_counts() -> None:
         assert report.score("float32").value == share
 
 
+def test_entries_that_are_no_inputs_are_left_out() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Linear(8, 4).eval(), torch.randn(64, 8)
+    sim = intact8.prepare(net, x[:2])
+    intact8.calibrate(sim, x)
+    program = intact8.convert(sim)
+    networks = {"float": net, "sim": sim, "int8": program, "module": intact8.torch.Module(program)}
+    batch = {"input": x, "label": net(x).argmax(1), "name": ["sample"] * 64}
+    scores = [intact8.evaluate(networks, [batch]).score(name).value for name in networks]
+    assert scores[0] == 1 and scores[1] == scores[2] == scores[3] > 0.9
+    assert intact8.verify(program, [batch]).mismatches == 0
+    assert intact8.report(program, [batch], model=net, seconds=0).samples == 64
+    empty = {"input": x[:0], "label": batch["label"][:0]}
+    assert intact8.evaluate(program, [batch, empty]).score("int8").value == scores[2]
+    with pytest.raises(InputError, match=r"does not fit Linear\.forward.*give \(inputs…, labels\)"):
+        intact8.evaluate(net, [(x, batch["label"], torch.arange(64))])
+
+
 @pytest.mark.parametrize("labels", [Y - 1, Y + 2])
 def test_labels_that_are_no_classes_are_refused(labels: torch.Tensor) -> None:
     with pytest.raises(InputError, match="for 2 classes.*give classes from 0 to 1"):

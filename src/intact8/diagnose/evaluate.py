@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from intact8.program.program import Program
 from intact8.regular_file import path_of
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
+from intact8.torch import Module
+from intact8.verification.batches import taken
 
 Network = nn.Module | Program
 Metric = Callable[[Any, Any], Any]
@@ -116,8 +119,8 @@ def evaluate(
     Args:
         networks: a float network, a simulation or a program; several in a list or, with names, in a dict. Differences
             are from the first. Modules run in evaluation mode without gradients, and go back to their mode.
-        data: batches ``(inputs…, labels)`` (a DataLoader), dicts with an entry "labels", or one pair of tensors
-            ``(inputs, labels)`` with all samples.
+        data: batches ``(inputs…, labels)`` (a DataLoader), dicts with an entry "labels", whose entries that are no
+            inputs are left out, or one pair of tensors ``(inputs, labels)`` with all samples.
         metric: "top1", "top5"; a function of (outputs, labels) that returns a score per sample or one number for the
             batch; a metric of torchmetrics (extra "metrics"); or several of these in a list. Outputs are the tensor the
             network returns: of a dict or ``ModelOutput`` the entry "logits" where it has one, else the first entry.
@@ -156,7 +159,7 @@ def evaluate(
         for number, (inputs, labels) in enumerate(_batches(data, batch_size)):
             if kept is not None:
                 kept.see(inputs, labels)
-            if number >= begun:
+            if number >= begun and len(labels):
                 for name, network in named.items():
                     outputs = _outputs(_run(network, inputs, engine))
                     for m in metrics:
@@ -310,7 +313,23 @@ def _within(outputs: Any, labels: Any, k: int) -> Array:
 def _run(network: Network, inputs: Any, engine: str) -> Any:
     named = inputs if isinstance(inputs, Mapping) else {}
     ordered = () if named else inputs
-    return network.run(*ordered, engine=engine, **named) if isinstance(network, Program) else network(*ordered, **named)
+    if isinstance(network, Program):
+        return network.run(*ordered, engine=engine, **taken(network, named))
+    if isinstance(network, Simulation):
+        named = {name: value for name, value in named.items() if name in network.captured.layout.parameters}
+    elif isinstance(network, Module):
+        named = taken(network.program, named)
+    else:
+        signature = inspect.signature(network.forward)
+        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+            named = {name: value for name, value in named.items() if name in signature.parameters}
+        try:
+            signature.bind(*ordered, **named)
+        except TypeError as error:
+            what = f"a batch does not fit {type(network).__name__}.forward"
+            remedy = "give (inputs…, labels), or inputs by name and labels"
+            raise InputError(what, where="evaluate", why=str(error), remedy=remedy) from error
+    return network(*ordered, **named)
 
 
 def _outputs(found: Any) -> Any:

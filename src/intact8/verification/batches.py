@@ -45,7 +45,7 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
         )
     for entry in entries:
         if isinstance(entry, Mapping):
-            whole = bind(program, (), entry)
+            whole = bind(program, (), taken(program, entry))
         else:
             whole = bind(program, entry if isinstance(entry, list | tuple) else (entry,), {})
         count = batch_size(program, whole)
@@ -54,6 +54,12 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
             continue
         for i in range(math.ceil(count / size)):
             yield {name: array[i * size : (i + 1) * size] for name, array in whole.items()}
+
+
+def taken(program: Program, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a batch by name that are arguments or inputs; labels and others are left out."""
+    known = {*program.inputs, *arguments(program.inputs), *fixed_arguments(program)[1]}
+    return {name: value for name, value in entry.items() if name in known}
 
 
 def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
