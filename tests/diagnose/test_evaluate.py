@@ -174,6 +174,9 @@ def test_entries_that_are_no_inputs_are_left_out() -> None:
     assert scores[0] == 1 and scores[1] == scores[2] == scores[3] > 0.9
     assert intact8.verify(program, [batch]).mismatches == 0
     assert intact8.report(program, [batch], model=net, seconds=0).samples == 64
+    behind = [(batch, batch["label"])]
+    assert intact8.evaluate(networks, behind).scores == intact8.evaluate(networks, [batch]).scores
+    assert intact8.verify(program, behind).mismatches == 0
     empty = {"input": x[:0], "label": batch["label"][:0]}
     assert intact8.evaluate(program, [batch, empty]).score("int8").value == scores[2]
     with pytest.raises(InputError, match=r"does not fit Linear\.forward.*give \(inputs…, labels\)"):

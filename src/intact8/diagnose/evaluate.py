@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,25 +311,34 @@ def _within(outputs: Any, labels: Any, k: int) -> Array:
 
 
 def _run(network: Network, inputs: Any, engine: str) -> Any:
-    named = inputs if isinstance(inputs, Mapping) else {}
-    ordered = () if named else inputs
+    """Run a network on inputs: a tuple, a dict by name, or a tuple of such a dict alone."""
+    ordered: Sequence[Any] = [] if isinstance(inputs, Mapping) else list(inputs)
+    named: Mapping[str, Any] = inputs if isinstance(inputs, Mapping) else {}
+    if len(ordered) == 1 and isinstance(ordered[0], Mapping) and _named_inputs(network, ordered[0]):
+        ordered, named = [], ordered[0]
+    named = _named_inputs(network, named)
     if isinstance(network, Program):
-        return network.run(*ordered, engine=engine, **taken(network, named))
-    if isinstance(network, Simulation):
-        named = {name: value for name, value in named.items() if name in network.captured.layout.parameters}
-    elif isinstance(network, Module):
-        named = taken(network.program, named)
-    else:
-        signature = inspect.signature(network.forward)
-        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            named = {name: value for name, value in named.items() if name in signature.parameters}
+        return network.run(*ordered, engine=engine, **named)
+    if not isinstance(network, (Simulation, Module)):
         try:
-            signature.bind(*ordered, **named)
+            inspect.signature(network.forward).bind(*ordered, **named)
         except TypeError as error:
             what = f"a batch does not fit {type(network).__name__}.forward"
             remedy = "give (inputs…, labels), or inputs by name and labels"
             raise InputError(what, where="evaluate", why=str(error), remedy=remedy) from error
     return network(*ordered, **named)
+
+
+def _named_inputs(network: Network, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entries of a batch by name that a network takes."""
+    if isinstance(network, Program | Module):
+        return taken(network if isinstance(network, Program) else network.program, entries)
+    if isinstance(network, Simulation):
+        known: Collection[str] = network.captured.layout.parameters
+    else:
+        parameters = inspect.signature(network.forward).parameters
+        known = entries if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else parameters
+    return {name: value for name, value in entries.items() if name in known}
 
 
 def _outputs(found: Any) -> Any:

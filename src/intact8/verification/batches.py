@@ -74,6 +74,8 @@ def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
     return len(values) == len(program.inputs)
 
 
-def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
+    if values and isinstance(values[0], Mapping) and taken(program, values[0]):
+        return values[0]  # inputs by name, and labels behind them
     values, _ = without_fixed(values, {}, program.inputs, *fixed_arguments(program))
     return values[: len(arguments(program.inputs) if any(map(nests, values)) else program.inputs)]
