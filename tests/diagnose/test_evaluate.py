@@ -195,6 +195,16 @@ def test_metrics_that_give_no_numbers_are_refused(found: object) -> None:
         intact8.evaluate(Fixed(90), (X, Y), lambda outputs, labels: found)
 
 
+def test_a_metric_that_compares_every_sample_with_every_other_is_refused() -> None:
+    def distance(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (outputs - labels).abs()
+
+    x = torch.randn(32, 1)
+    assert intact8.evaluate(nn.Identity(), [(x, x)], distance).score("float32").value == 0
+    with pytest.raises(InputError, match=r"\(32, 1\) and labels of shape \(32,\) were broadcast.*the shape of"):
+        intact8.evaluate(nn.Identity(), [(x, x[:, 0])], distance)
+
+
 def test_several_metrics_may_be_names_and_functions() -> None:
     def wrong(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return (outputs.argmax(1) != labels).float()

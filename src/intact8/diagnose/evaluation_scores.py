@@ -69,6 +69,14 @@ class FunctionScores(Scores):
         if found.size != 1 and len(found) != count:
             what = f"the metric {_name(self.function)} gave {len(found)} scores for {count} samples"
             raise InputError(what, where="evaluate", remedy="return a score per sample, or one number for the batch")
+        shapes = [tuple(getattr(given, "shape", ())) for given in (outputs, labels)]
+        if count > 1 and found.shape[:2] == (count, count) and all(s[:2] != (count, count) for s in shapes):
+            raise InputError(
+                f"the metric {_name(self.function)} gave an array of shape {found.shape} for {count} samples",
+                where="evaluate",
+                why=f"outputs of shape {shapes[0]} and labels of shape {shapes[1]} were broadcast",
+                remedy="give labels the shape of the outputs",
+            )
         if found.shape != (count,):
             self._of_samples, found = False, np.array([found.mean()])
         self.parts.append(found)
