@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
+import intact8.runtime
 from intact8.calibration.distributed import checksum
 from intact8.calibration.summary import CalibrationWarning
 
@@ -71,6 +73,12 @@ def test_weights_that_stop_being_numbers_after_calibration() -> None:
 def test_a_model_without_values() -> None:
     with pytest.raises(intact8.CaptureError, match="meta"):
         intact8.prepare(model().to("meta"), DATA[:2].to("meta"))
+
+
+def test_a_default_device_without_values_is_named() -> None:
+    net = model()
+    with torch.device("meta"), pytest.raises(intact8.InputError, match=r"default device is meta.*outside of torch\."):
+        intact8.quantize(net, DATA)
 
 
 def test_a_model_that_cannot_be_captured_names_the_module() -> None:
@@ -415,3 +423,75 @@ def calibrated(net: nn.Module, x: Tensor) -> nn.Module:
     sim = intact8.prepare(net, x)
     intact8.calibrate(sim, [x, x])
     return sim
+
+
+# -- paths and programs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [1, None, 2.5, b"net.safetensors", ["net"], io.BytesIO()], ids=repr)
+def test_what_is_no_path_is_refused_and_opens_nothing(program: intact8.Program, given: Any) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: program.save(given),
+        lambda: program.export(given, "onnx"),
+        lambda: program.export_onnx(given),
+        lambda: intact8.Program.load(given),
+        lambda: intact8.runtime.load(given),
+        lambda: intact8.Recipe().save(given),
+        lambda: intact8.Recipe.load(given),
+        lambda: intact8.migrate(given, data=DATA),
+    ]
+    if given is not None:
+        calls.append(lambda: intact8.migrate(model(), given, data=DATA))
+        calls.append(lambda: intact8.evaluate(program, (DATA, torch.zeros(len(DATA))), state=given))
+        calls.append(lambda: intact8.tune(model(), DATA, journal=given, max_trials=1, seconds=0))
+    before = os.fstat(1)
+    for call in calls:
+        with pytest.raises(intact8.IntactError, match="no path of|no reader for") as caught:
+            call()
+        assert caught.value.remedy
+    assert os.fstat(1) == before  # a number would be the file that is open under it
+
+
+def test_a_state_dict_or_another_file_alone_is_not_migrated() -> None:
+    for given, message in [(model().state_dict(), "needs the code"), ("net.pth", r"no reader for \.pth files")]:
+        with pytest.raises(intact8.InputError, match=message):
+            intact8.migrate(given, data=DATA)
+
+
+def test_one_name_is_not_taken_for_its_letters() -> None:
+    """A glob in it would have been the pattern of everything."""
+    assert [o.match for o in intact8.recipes.reconstruct(4, 8, eight="head*").overrides] == ["head*"]
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    data = [torch.randn(32, 4), torch.randn(32, 4)]
+    assert [*intact8.torch.programs(intact8.split(net, data, modules="1"))] == ["1"]
+    with pytest.raises(intact8.InputError, match="int names no modules"):
+        intact8.split(net, data, modules=3)  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_too_long_is_no_preset() -> None:
+    with pytest.raises(intact8.RecipeError, match="no such preset or file"):
+        intact8.quantize(model(), DATA, recipe="n" * 300)
+
+
+def test_verbs_that_take_programs_refuse_others(program: intact8.Program) -> None:
+    for call in (intact8.verify, intact8.report):
+        with pytest.raises(intact8.InputError, match="str is no program.*Program.load"):
+            call("net.safetensors", DATA)  # type: ignore[operator]
+    with pytest.raises(intact8.InputError, match="no program"):
+        intact8.torch.Module(3)  # type: ignore[arg-type]
+    with pytest.raises(intact8.EngineError, match="there is no engine"):
+        program.run(DATA, engine=["native"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("argument", ["compare", "sensitivity", "lint", "doctor", "tuning"])
+def test_results_that_are_none_are_refused_by_a_report(program: intact8.Program, argument: str) -> None:
+    with pytest.raises(intact8.InputError, match=f"{argument}=True is no result.*intact8"):
+        intact8.report(program, DATA, seconds=0, **{argument: True})
+
+
+def test_a_report_refuses_what_it_would_leave_out(program: intact8.Program) -> None:
+    other = intact8.quantize(nn.Linear(5, 2), torch.randn(64, 5))
+    with pytest.raises(intact8.InputError, match=r"takes other inputs.*float32 \('batch', 5\), not"):
+        intact8.report(program, DATA, seconds=0, other=other)
+    with pytest.raises(intact8.InputError, match="labels without data"):
+        intact8.report(program, labels=[1, 2], seconds=0)

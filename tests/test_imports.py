@@ -13,7 +13,7 @@ BELOW = {
     "arithmetic": {"errors"},
     "opset": {"arithmetic", "errors"},
     "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding", "regular_file"},
-    "export": {"program", "opset", "arithmetic", "errors"},
+    "export": {"program", "opset", "arithmetic", "errors", "outputs", "regular_file"},
     "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
     "capture": {"opset", "arithmetic", "errors", "nesting", "outputs"},
     "fusion": {"capture"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -72,3 +72,30 @@ def build(name: str, fields: Mapping[str, Any]) -> Any:
             why=in_short(error),
             remedy="return a tuple or dict from the model; in a process that only loads the program it is a dict",
         ) from error
+
+
+def rebuild(structure: Any, outputs: Sequence[Any], objects: Callable[[str, Mapping[str, Any]], Any] = build) -> Any:
+    """Return flattened outputs nested as the model did; objects of classes not known here become dicts of their fields.
+
+    Args:
+        structure: of the outputs, as a program has it.
+        outputs: in order.
+        objects: makes an object of the name of its class and its fields.
+
+    Example:
+        >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])
+        {'a': 'y', 'b': ['x', 'y']}
+    """
+    if isinstance(structure, int):
+        return outputs[structure]
+    if "none" in structure:
+        return None
+    if "value" in structure:
+        return structure["value"]
+    if "list" in structure:
+        return [rebuild(s, outputs, objects) for s in structure["list"]]
+    if "tuple" in structure:
+        return tuple(rebuild(s, outputs, objects) for s in structure["tuple"])
+    if "dict" in structure:
+        return {key: rebuild(s, outputs, objects) for key, s in structure["dict"].items()}
+    return objects(structure["object"], {key: rebuild(s, outputs, objects) for key, s in structure["fields"].items()})

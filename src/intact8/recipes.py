@@ -10,6 +10,7 @@ Example:
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -200,7 +201,7 @@ def reconstruct(
     activation_bits: int = 8,
     *,
     method: str = "distill",
-    eight: Sequence[str] | None = None,
+    eight: str | Sequence[str] | None = None,
     **arguments: Any,
 ) -> Recipe:
     """Use when few bits have to do without training: integers, biases and scales are learned on calibration data,
@@ -216,8 +217,8 @@ def reconstruct(
         method: "distill" (all layers together, with biases, by the error of the outputs; the least error in every
             network measured), "adaround" (layer by layer), "brecq" (blocks) or "qdrop" (blocks, activations randomly
             not rounded). All but the first also serve networks whose outputs have no row for every sample.
-        eight: patterns of modules that keep 8 bits in place of these, weights and results, as a recipe's overrides:
-            by custom ``("layers:first", "layers:last")``.
+        eight: a pattern of modules, or several, that keep 8 bits in place of these, weights and results, as a recipe's
+            overrides: by custom ``("layers:first", "layers:last")``.
         arguments: iterations, samples, batch, rate, scale_rate, seed, deferred; see ``intact8.reconstruct``.
 
     Raises:
@@ -235,7 +236,8 @@ def reconstruct(
         if activation_bits < 8:
             overrides += [Override(f"layers:{role}", activation=fine) for role in ("first", "last")]
     else:
-        overrides = [Override(name, activation=fine, weight=fine) for name in eight]
+        patterns = [eight] if isinstance(eight, str) else eight
+        overrides = [Override(name, activation=fine, weight=fine) for name in patterns]
     weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(
         activation=Scheme(bits=activation_bits, observer="mse"),
@@ -283,7 +285,7 @@ def as_recipe(given: Recipe | str | Path | None) -> Recipe:
             remedy = "call intact8.migration.recipe.recipe_of(it, model), and give the recipe that it returns"
         raise RecipeError(f"expected an intact8.Recipe, got {type(given).__name__}", where="recipe", remedy=remedy)
     path, known = Path(given), presets()
-    if isinstance(given, Path) or path.suffix == ".toml" or (given not in known and path.exists()):
+    if isinstance(given, Path) or path.suffix == ".toml" or (given not in known and os.path.exists(path)):
         return Recipe.load(path)
     if given not in known:
         raise RecipeError("no such preset or file", where=given, remedy=f"presets are {', '.join(known)}")

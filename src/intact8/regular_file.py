@@ -1,4 +1,5 @@
-"""Files that are given to be read: regular ones only, of which the end comes, and whose opening waits for nobody."""
+"""Paths that are given, and files to be read: regular ones only, of which the end comes, and whose opening waits for
+nobody."""
 
 from __future__ import annotations
 
@@ -7,9 +8,49 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from intact8.errors import InputError, IntactError
+
+
+def path_of(given: Any, what: str = "the file", kind: type[IntactError] = InputError) -> Path:
+    """Return a path that was given as text or as a path; a number, which opens what has that number, is none.
+
+    Args:
+        given: by the caller.
+        what: what errors call the file.
+        kind: the class of the error.
+
+    Raises:
+        IntactError: it is neither.
+
+    Example:
+        >>> path_of("a/net.safetensors").name
+        'net.safetensors'
+    """
+    try:
+        return Path(given)
+    except TypeError as error:
+        what = f"{type(given).__name__} is no path of {what}"
+        raise kind(what, where="path", remedy='give text or a pathlib.Path, such as "net.safetensors"') from error
+
+
+def unwritable(path: Path, what: str, kind: type[IntactError], error: OSError) -> IntactError:
+    """Return the error of a file that cannot be written.
+
+    Args:
+        path: of the file.
+        what: what the error calls it.
+        kind: the class of the error.
+        error: of the operating system.
+    """
+    why = error.strerror or str(error)
+    remedy = "create the folder, free space or choose a path you may write to"
+    if os.path.isdir(path):
+        remedy = "give a file name inside it"
+    elif not os.path.isdir(path.parent):
+        why = f"the folder {path.parent} does not exist"
+    return kind(f"cannot write {what}", where=str(path), why=why, remedy=remedy)
 
 
 @contextmanager
@@ -24,6 +65,7 @@ def opened(path: str | Path, what: str = "the file", kind: type[IntactError] = I
     Raises:
         IntactError: it is not that, or cannot be opened or read.
     """
+    path = path_of(path, what, kind)
     try:
         stream = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - closed below
     except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError

@@ -20,7 +20,7 @@ from intact8.calibration.dynamic_dimensions import changing
 from intact8.calibration.run import calibrate
 from intact8.capture.pytree import call_of, copied
 from intact8.capture.torch_export import evaluating, require_module
-from intact8.errors import CaptureError, CaptureWarning, IntactError, RecipeError, warn
+from intact8.errors import CaptureError, CaptureWarning, InputError, IntactError, RecipeError, warn
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import prepare
 from intact8.simulation.simulation import Simulation
@@ -41,7 +41,7 @@ def split(
     data: Iterable[Any] | Any,
     recipe: Recipe | str | Path | None = None,
     *,
-    modules: Sequence[str] | Mapping[str, Recipe | str | Path | None] | None = None,
+    modules: str | Sequence[str] | Mapping[str, Recipe | str | Path | None] | None = None,
     engine: str = "auto",
 ) -> nn.Module:
     """Return a copy of a model in which the modules that can be captured are int8 programs.
@@ -56,8 +56,8 @@ def split(
             an iterator yields is kept in memory.
         recipe: how every part is quantized: a recipe, the name of a preset or the path of a TOML file. The names in its
             overrides count from the part.
-        modules: paths of the modules to convert, as ``("backbone", "head")``, or a dict that gives each a recipe of its
-            own. None: the largest modules inside the model that have weights and can be captured.
+        modules: path of the module to convert, or paths of several, as ``("backbone", "head")``, or a dict that gives
+            each a recipe of its own. None: the largest modules inside the model that have weights and can be captured.
         engine: what runs the programs, as for :meth:`intact8.Program.run`.
 
     Returns:
@@ -65,6 +65,7 @@ def split(
 
     Raises:
         CaptureError: a module of ``modules`` cannot be captured, or no module at all.
+        InputError: ``modules`` names none.
         RecipeError: the model has no module of that path.
 
     Warns:
@@ -86,6 +87,10 @@ def split(
     require_module(model)
     if not isinstance(data, (Tensor, Sequence, Mapping)) and iter(data) is data:
         data = list(data)
+    if modules is not None and not isinstance(modules, (str, Sequence, Mapping)):
+        remedy = 'give paths of modules, such as ("backbone", "head"), or a dict with a recipe for each'
+        raise InputError(f"{type(modules).__name__} names no modules", where="modules", remedy=remedy)
+    modules = [modules] if isinstance(modules, str) else modules
     recipes = dict(modules) if isinstance(modules, Mapping) else dict.fromkeys(modules or ())
     parts: dict[nn.Module, Module] = {}
     with evaluating(model):

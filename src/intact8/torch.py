@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import known, summands
 from intact8.engines import admitted, run_flat
-from intact8.engines.binding import bind, fixed_arguments, rebuild, to_torch
+from intact8.engines.binding import bind, fixed_arguments, to_torch
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
 from intact8.nesting import spread, without_fixed
+from intact8.outputs import rebuild
 from intact8.program.dimensions import sized_near
 from intact8.program.inputs import refuse_other_layouts
-from intact8.program.program import Program
+from intact8.program.program import Program, require_program
 
 _modules: WeakValueDictionary[int, Module] = WeakValueDictionary()
 _numbers = count()
@@ -47,6 +48,7 @@ class Module(nn.Module):
 
     def __init__(self, program: Program, engine: str = "auto", layout: str = "NCHW") -> None:
         super().__init__()
+        require_program(program, "intact8.torch.Module")
         self.program, self.engine, self.layout = program, engine, layout
         self._register()
 

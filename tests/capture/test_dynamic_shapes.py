@@ -183,6 +183,8 @@ def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str
         ({"x": {1: "batch"}}, "is called batch"),
         ({"x": "s"}, "not a dict"),
         ([1], "expected a dict"),
+        ({"x": {0: "s", 1: "s"}}, "s is dimension 0 of x, and dimension 1 of x.*samples along dimension 0"),
+        ({"x": {0: Dim("s")}, "y": {1: "s"}}, "s is dimension 0 of x, and dimension 1 of y"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: Any, reason: str) -> None:

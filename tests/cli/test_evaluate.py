@@ -20,6 +20,8 @@ import torch
 def make():
     torch.manual_seed(0)
     return torch.nn.Linear(8, 6)
+def wrong(outputs, labels):
+    return (outputs.argmax(1) != labels).float()
 """
 
 
@@ -44,5 +46,11 @@ def test_a_program_beside_its_float_network(tmp_path: Path, monkeypatch: pytest.
     floats, integers = found[0]["scores"]
     assert (floats["network"], floats["value"], integers["network"]) == ("float32", 1.0, "int8")
     assert integers["value"] > 0.9 and integers["low"] <= integers["difference"] <= integers["high"]
-    result = CliRunner().invoke(app, [*command, "--data", "data.npz", "--labels", "z"])
-    assert result.exit_code == 2 and "no entry 'z'" in result.stderr
+    metrics = ["--metric", "top1", "--metric", "nets_of_evaluate_test:wrong"]
+    result = CliRunner().invoke(app, [*command, "--data", "x.npy", "--labels", "y.npy", *metrics])
+    scores = {(s["network"], s["metric"]): s["value"] for s in json.loads(result.stdout)["scores"]}
+    assert scores["float32", "wrong"] == 0 and scores["int8", "wrong"] == 1 - scores["int8", "top1"]
+    np.save("short.npy", y[:3])
+    for labels, message in [("z", "no entry 'z'"), ("short.npy", "3 labels for 128 samples")]:
+        result = CliRunner().invoke(app, [*command, "--data", "data.npz", "--key", "x", "--labels", labels])
+        assert result.exit_code == 2 and message in result.stderr

@@ -46,8 +46,31 @@ def test_a_checkpoint_becomes_a_program(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_of_observers_takes_the_qconfig_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nets_of_qconfig_test.py").write_text(SOURCE, encoding="utf-8")
+    ao = torch.ao.quantization
+    net = torch.nn.Sequential(ao.QuantStub(), torch.nn.Linear(6, 4), torch.nn.ReLU()).eval()
+    net.qconfig = ao.get_default_qconfig("x86")
+    prepared = ao.prepare(net)
+    prepared(torch.randn(40, 6))
+    torch.save(prepared.state_dict(), "observers.pth")
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32))
+    common = ["migrate", "nets_of_qconfig_test:net", "--data", "rows.npy", "--checkpoint", "observers.pth"]
+    refused = CliRunner().invoke(app, common)
+    assert refused.exit_code == 2 and "give the QConfig it was prepared with" in refused.stderr
+    done = CliRunner().invoke(app, [*common, "--qconfig", "torch.ao.quantization:get_default_qconfig"])
+    assert done.exit_code == 0, done.output
+    with pytest.raises(intact8.InputError, match="str is no QConfig"):
+        intact8.migrate(
+            torch.nn.Sequential(torch.nn.Linear(6, 4)), "observers.pth", data=torch.zeros(2, 6), qconfig="x86"
+        )
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_files_of_quantized_graphs_become_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
     rows = torch.randn(16, 6)
     np.save("rows.npy", rows.numpy())
     program = intact8.quantize(torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU()).eval(), rows)

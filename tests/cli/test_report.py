@@ -88,6 +88,10 @@ def test_two_programs_labels_and_the_doctor(folder: Path) -> None:
     assert document["title"] == "net · net.safetensors"
     assert document["accuracy"]["samples"] == document["other"]["accuracy"]["samples"] == 40
     assert document["next_steps"]
+    np.save("y.npy", np.arange(40) % 5)
+    arguments = ["--data", "images.npy", "--labels", "y.npy", "--samples", "40", "--json", "--seconds", "0"]
+    other = json.loads(intact8("report", "net.safetensors", *arguments).stdout)
+    assert other["accuracy"]["samples"] == 40
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,11 @@ def test_two_programs_labels_and_the_doctor(folder: Path) -> None:
         (["--model", "nets_of_report_test:net"], "--data"),
         (["--data", "images.npy", "--sensitivity"], "--model"),
         (["--data", "images.npy", "--doctor"], "--model"),
-        (["--data", "images.npy", "--labels", "y"], "no entry 'y'"),
+        (
+            ["--data", "images.npy", "--labels", "y"],
+            "no entry 'y'. Reason: a .npy file holds one array, without a name",
+        ),
+        (["--labels", "y"], "give them with --data"),
         (["--engine", "nothing"], "there is no engine"),
     ],
 )

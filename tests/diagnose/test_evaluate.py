@@ -134,13 +134,85 @@ def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         intact8.evaluate(networks, data, ["top1", "top5"], state=state, progress=killed)
-    untouched = [(torch.full_like(x, torch.nan), y) for x, y in data[:3]] + data[3:]
-    assert intact8.evaluate(networks, untouched, ["top1", "top5"], state=state) == whole
+    seen: list[int] = []
+    networks["a"].register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    assert intact8.evaluate(networks, data, ["top1", "top5"], state=state) == whole and len(seen) == 3
+    for other in (data[:3], [data[1], data[0], *data[2:]]):
+        with pytest.raises(InputError, match="other data"):
+            intact8.evaluate(networks, other, ["top1", "top5"], state=state)
     with pytest.raises(InputError, match="another evaluation"):
         intact8.evaluate({**networks, "b": nn.Linear(8, 4)}, data, ["top1", "top5"], state=state)
     state.write_bytes(b"nothing")
     with pytest.raises(InputError, match="no scores"):
         intact8.evaluate(networks, data, state=state)
+
+
+def test_arrays_and_lists_are_labels_and_data() -> None:
+    expected = intact8.evaluate(Fixed(90), (X, Y)).score("float32").value
+    for data in ((X.numpy(), Y.numpy()), [(X, Y.tolist())], [{"x": X.numpy(), "labels": Y.numpy()}]):
+        assert intact8.evaluate(Fixed(90), data).score("float32").value == expected
+    with pytest.raises(InputError, match="int is no data"):
+        intact8.evaluate(Fixed(90), 3)
+
+
+def test_of_equal_outputs_the_first_counts() -> None:
+    outputs = torch.tensor([[0.0, 1, 1, 1, 0, 1]]).repeat(64, 1)
+    for label, share in enumerate((0, 1, 0, 0, 0, 0)):
+        report = intact8.evaluate(nn.Identity(), (outputs, torch.full((64,), label)))
+        assert report.score("float32").value == share
+
+
+def test_entries_that_are_no_inputs_are_left_out() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Linear(8, 4).eval(), torch.randn(64, 8)
+    sim = intact8.prepare(net, x[:2])
+    intact8.calibrate(sim, x)
+    program = intact8.convert(sim)
+    networks = {"float": net, "sim": sim, "int8": program, "module": intact8.torch.Module(program)}
+    batch = {"input": x, "label": net(x).argmax(1), "name": ["sample"] * 64}
+    scores = [intact8.evaluate(networks, [batch]).score(name).value for name in networks]
+    assert scores[0] == 1 and scores[1] == scores[2] == scores[3] > 0.9
+    assert intact8.verify(program, [batch]).mismatches == 0
+    assert intact8.report(program, [batch], model=net, seconds=0).samples == 64
+    behind = [(batch, batch["label"])]
+    assert intact8.evaluate(networks, behind).scores == intact8.evaluate(networks, [batch]).scores
+    assert intact8.verify(program, behind).mismatches == 0
+    empty = {"input": x[:0], "label": batch["label"][:0]}
+    assert intact8.evaluate(program, [batch, empty]).score("int8").value == scores[2]
+    with pytest.raises(InputError, match=r"does not fit Linear\.forward.*give \(inputs…, labels\)"):
+        intact8.evaluate(net, [(x, batch["label"], torch.arange(64))])
+
+
+@pytest.mark.parametrize("labels", [Y - 1, Y + 2])
+def test_labels_that_are_no_classes_are_refused(labels: torch.Tensor) -> None:
+    with pytest.raises(InputError, match="for 2 classes.*give classes from 0 to 1"):
+        intact8.evaluate(Fixed(90), (X, labels))
+
+
+@pytest.mark.parametrize("found", [None, "much", torch.ones(3, 3), {}])
+def test_metrics_that_give_no_numbers_are_refused(found: object) -> None:
+    with pytest.raises(InputError, match="a score per sample, or one number"):
+        intact8.evaluate(Fixed(90), (X, Y), lambda outputs, labels: found)
+
+
+def test_a_metric_that_compares_every_sample_with_every_other_is_refused() -> None:
+    def distance(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (outputs - labels).abs()
+
+    x = torch.randn(32, 1)
+    assert intact8.evaluate(nn.Identity(), [(x, x)], distance).score("float32").value == 0
+    with pytest.raises(InputError, match=r"\(32, 1\) and labels of shape \(32,\) were broadcast.*the shape of"):
+        intact8.evaluate(nn.Identity(), [(x, x[:, 0])], distance)
+
+
+def test_several_metrics_may_be_names_and_functions() -> None:
+    def wrong(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (outputs.argmax(1) != labels).float()
+
+    report = intact8.evaluate(Fixed(90), (X, Y), ["top1", wrong, wrong])
+    assert [(s.metric, round(s.value, 6)) for s in report.scores] == [("top1", 0.9), ("wrong", 0.1), ("wrong 2", 0.1)]
+    with pytest.raises(InputError, match="no metric is named"):
+        intact8.evaluate(Fixed(90), (X, Y), [])
 
 
 def test_scores_of_batches_have_intervals_by_drawing_batches() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from tests.export.models import run_model
 from tests.program.build import certified, data
 
 pytest.importorskip("onnxruntime")
+pytest.importorskip("torch")
 import onnx
+import torch
+from torch import nn
 
+import intact8
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError
 from intact8.export.onnx_qdq import export_qdq
@@ -54,8 +59,15 @@ def test_scales_are_real_and_every_group_is_between_two_quantizations(tmp_path: 
 
 def test_what_tensorrt_cannot_take(tmp_path: Path) -> None:
     program = certified()
-    with pytest.raises(EngineError, match=r"no form in TensorRT\. Reason: its zero point is .*Remedy: quantize with"):
+    with pytest.raises(
+        EngineError, match=r"no form in TensorRT\. Reason: its zero point is .*Remedy: quantize with"
+    ) as caught:
         export_qdq(program, tmp_path / "q.onnx", signed=True)
+    remedy = re.search(r"Recipe\(.*\)", str(caught.value))
+    assert remedy
+    recipe = eval(remedy.group(), {"Recipe": intact8.Recipe, "Scheme": intact8.Scheme})
+    symmetric = intact8.quantize(nn.Linear(4, 3).eval(), torch.randn(64, 4), recipe)
+    export_qdq(symmetric, tmp_path / "q.onnx", signed=True)
     tensors = {n: replace(t, zero_point=128) if t.quantized else t for n, t in program.tensors.items()}
     with pytest.raises(EngineError, match="a table of .* has no form in TensorRT"):
         export_qdq(replace(program, tensors=tensors), tmp_path / "q.onnx", signed=True)

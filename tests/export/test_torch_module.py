@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.opset.test_every_kind import CASES, build
 pytest.importorskip("torch")
 
 import torch
+from torch import nn
 
 import intact8
 from intact8.arithmetic.recurrent import GATES
@@ -80,6 +82,35 @@ def test_a_file_runs_without_intact8_for_any_batch(tmp_path: Path) -> None:
     for n in (1, 5):
         for i, want in enumerate(ReferenceEngine().prepare(program)({"x": x[:n]})):
             np.testing.assert_array_equal(np.load(tmp_path / f"{n}.{i}.npy"), want)
+
+
+@dataclasses.dataclass
+class Found:
+    scores: torch.Tensor
+    best: torch.Tensor
+
+
+class Several(nn.Module):
+    """Outputs that nest, one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> object:
+        y = self.layer(x)
+        return {"found": Found(y, y.argmax(-1)), "both": (y, [y.relu()]), "none": None, "count": 3}
+
+
+def test_outputs_nest_as_the_models(tmp_path: Path) -> None:
+    program = intact8.quantize(Several().eval(), torch.randn(64, 6))
+    report = program.export(tmp_path / "net.pt2", "exported-program")
+    assert report.mismatches == 0
+    x = torch.randn(5, 6)
+    found, want = torch.export.load(tmp_path / "net.pt2").module()(x), program.run(x, engine="reference")
+    assert {*found} == {*want} and found["none"] is None and found["count"] == 3
+    torch.testing.assert_close(found["found"], dataclasses.asdict(want["found"]), rtol=0, atol=0)
+    torch.testing.assert_close(found["both"], want["both"], rtol=0, atol=0)
 
 
 @pytest.mark.long

@@ -380,3 +380,19 @@ def test_factors_of_a_gemm_go_into_scales_and_a_constant_is_added_to_integers(tm
     made = intact8.migrate(path, data=torch.from_numpy(x))
     assert made.report.weights == 128 and made.report.weights_changed == 0 and not made.report.floats
     assert float(np.abs(made.program.run(x) - run(path, x)).max()) < 0.31  # one step
+
+
+def test_products_of_integers_whose_results_are_float_are_read(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    rows = torch.randn(16, 6)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).eval()
+    program = intact8.quantize(net, rows, intact8.Recipe(between_layers="float"))
+    assert program.ops[-1].kind == "dequantized_linear"
+    program.export(tmp_path / "there.onnx", "onnx-qdq")
+    made = intact8.migrate(tmp_path / "there.onnx", data=rows)
+    assert made.report.weights_changed == 0 and made.report.observed and (made.report.outputs_sqnr or 0) > 30
+    intact8.quantize(net, rows, intact8.Recipe(between_layers="integer")).export(
+        tmp_path / "integers.onnx", "onnx"
+    )  # sums of integers get a bias first
+    with pytest.raises(InputError, match="MatMulInteger of other tensors"):
+        intact8.migrate(tmp_path / "integers.onnx", data=rows)

@@ -195,3 +195,17 @@ def test_what_torchao_quantizes_in_place_keeps_its_integers(kind: str) -> None:
     torchao.quantize_(blocked := nn.Linear(64, 32), torchao.Int8DynamicActivationIntxWeightConfig())
     with pytest.raises(intact8.InputError, match="its weight has 64 scales for 32 rows"):
         intact8.migrate(blocked, data=rows)
+
+
+@pytest.mark.parametrize("module", [nn.InstanceNorm2d(8, affine=True), nn.InstanceNorm2d(8), nn.PReLU(8)], ids=repr)
+def test_norms_of_instances_and_prelu_are_read(module: nn.Module) -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Conv2d(3, 8, 3), module, nn.Conv2d(8, 4, 1)).eval(), torch.randn(32, 3, 8, 8)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.uniform_(0.2, 1.5)
+    there = quantize_fx.prepare_fx(copy.deepcopy(net), ao.get_default_qconfig_mapping("fbgemm"), (x[:2],))
+    there(x)
+    made = intact8.migrate(quantize_fx.convert_fx(there), data=x)
+    error = torch.as_tensor(made.program.run(x)) - net(x)
+    assert made.report.weights_changed == 0 and float(error.square().mean() / net(x).square().mean()) < 1e-2

@@ -15,9 +15,9 @@ import pytest
 from tests.program.build import certified, data, network
 
 from intact8.engines import available_engines, get_runner
-from intact8.engines.binding import rebuild
 from intact8.errors import InputError
 from intact8.golden import with_golden
+from intact8.outputs import rebuild
 from intact8.program.certify import EVALUATIONS, certifiable, certify
 from intact8.program.file import save
 from intact8.runtime import Facts, fastest, load

@@ -17,8 +17,8 @@ from tests.test_import import run_python
 
 import intact8.runtime
 from intact8.engines import get_runner, prepare
-from intact8.engines.binding import rebuild
 from intact8.errors import EngineError, InputError, ProgramError
+from intact8.outputs import rebuild
 from intact8.program.file import digest, save
 from intact8.runtime import Facts, load
 
@@ -146,6 +146,17 @@ def test_arguments_are_checked(path: Path) -> None:
         load(path, probe="sometimes")
     with pytest.raises(EngineError, match="time_limit"):
         load(path, time_limit=0)
+    for wrong in (
+        {"batch": "x"},
+        {"batch": 0},
+        {"threads": 0},
+        {"sizes": 3},
+        {"sizes": {"a": "b"}},
+        {"time_limit": "x"},
+    ):
+        name = next(iter(wrong))
+        with pytest.raises(EngineError, match=f"^{name}.*Remedy: give"):
+            load(path, **wrong)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="no engine is named"):
         load(path, engine=())
     with pytest.raises(EngineError, match="there is no engine 'warp'"):

@@ -251,6 +251,19 @@ def test_what_diverged_is_refused_by_name(name):
         intact8.convert(sim)
 
 
+@pytest.mark.parametrize("scales", ["learned", "lsq+", "pact"])
+def test_scales_that_observed_in_training_and_never_learned_are_shipped(scales: str) -> None:
+    """Their learners hold NaN until they begin, which convert took for training that diverged."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    net = nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 4)).eval()
+    sim = intact8.prepare(net, x, intact8.recipes.qat(scales))
+    sim.train()(x)
+    program = intact8.convert(sim.eval())
+    assert intact8.verify(program, x, sim=sim).mismatches == 0
+    assert (torch.as_tensor(program.run(x)) == sim(x)).all()
+
+
 class Named(nn.Module):
     """A model whose modules, parameters or buffers have given names."""
 

@@ -16,6 +16,7 @@ import torch
 from tests.capture.encoder import SEQUENCE, Encoder, call
 from tests.conftest import import_torchvision
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import intact8
 import intact8.train
@@ -23,6 +24,7 @@ from intact8 import recipes
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import capture
 from intact8.engines import engine_status
+from intact8.errors import CaptureWarning, StateError
 
 ENGINES = [e for e in ("reference", "onednn") if engine_status()[e] is None]
 QAT = {
@@ -238,6 +240,26 @@ def test_what_was_written_into_stays_as_captured_and_says_so() -> None:
     assert not captured.derived and any(
         "computed from places once, at capture: not trained" in n for n in captured.notes
     )
+
+
+def test_training_warns_of_parameters_that_it_cannot_move() -> None:
+    data = torch.randn(64, 6)
+    pruned = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    prune.l1_unstructured(pruned[0], "weight", 0.5)
+    sim = intact8.prepare(pruned, data[:2], intact8.recipes.qat())
+    intact8.calibrate(sim, data)
+    with pytest.warns(CaptureWarning, match="not trained: 0.weight_orig. .*prune.remove"):
+        sim.train()
+    prune.remove(pruned[0], "weight")
+    sim = intact8.prepare(pruned, data[:2], intact8.recipes.qat())
+    assert not sim.captured.untrained
+
+
+def test_what_is_done_to_the_parameters_of_a_simulation_is_refused() -> None:
+    sim = intact8.prepare(nn.Sequential(nn.Linear(6, 4)), torch.randn(2, 6), intact8.recipes.qat())
+    prune.l1_unstructured(sim.get_submodule("0"), "weight", 0.5)
+    with pytest.raises(StateError, match=r"0\.weight: .*pruning.*before intact8\.prepare"):
+        sim(torch.randn(2, 6))
 
 
 def test_frozen_parameters_stay() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -146,9 +148,31 @@ def test_labels_functions_and_samples_without_labels(network: tuple[nn.Module, t
         assert not torch.is_grad_enabled()
         return nn.functional.cross_entropy(network(x), y)
 
+    assert intact8.tune(model, x, (x, y), metric="sqnr", max_drop=200).best.score > 20
+
     lower = intact8.tune(model, x, loss, higher_is_better=False, max_drop=1)
     assert lower.metric == "loss" and lower.best.drop == pytest.approx(lower.best.score - lower.float_score)
     assert intact8.tune(model, x, x[:8], metric="sqnr", max_drop=200).best.score > 20
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_drop": math.nan}, {"max_drop": "little"}, {"budget": -1}, {"progress": 3}, {"held_out": 3}]
+)
+def test_arguments_of_the_wrong_kind_are_refused(
+    network: tuple[nn.Module, torch.Tensor], wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong)) if "held_out" not in wrong else "nothing to judge by"):
+        intact8.tune(*network, max_trials=1, seconds=0, **wrong)
+
+
+def test_a_function_that_gives_no_number_is_refused(network: tuple[nn.Module, torch.Tensor]) -> None:
+    with pytest.raises(InputError, match="gave NoneType, no number"):
+        intact8.tune(*network, lambda network: None, max_trials=1, seconds=0)
+
+
+def test_names_of_metrics_are_shown_as_they_are(network: tuple[nn.Module, torch.Tensor]) -> None:
+    result = intact8.tune(*network, lambda network: 1.0, max_trials=1, seconds=0)
+    assert "<lambda>" in [column.title for column in result.grid().columns]
 
 
 def test_held_out_samples_judge_what_others_chose(network: tuple[nn.Module, torch.Tensor]) -> None:

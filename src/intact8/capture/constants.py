@@ -162,6 +162,7 @@ class ConstantStore:
         constants: tensors that are neither parameters nor persistent buffers, by name.
         derived: those of them that follow parameters.
         notes: what the user may want to know.
+        once: parameters that something was computed from that does not follow them.
     """
 
     root: nn.Module
@@ -169,6 +170,7 @@ class ConstantStore:
     constants: dict[str, Tensor] = field(default_factory=dict)
     derived: dict[str, Derived] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    once: set[str] = field(default_factory=set)
     _made: dict[int, Made] = field(default_factory=dict)
     _parts: dict[int, tuple[Tensor, tuple[Tensor, Tensor]]] = field(default_factory=dict)
 
@@ -192,6 +194,7 @@ class ConstantStore:
             stored.requires_grad_()  # so that fusion takes it for the parameter it is
         elif made.parameters:
             origin = ", ".join(sorted(made.parameters))
+            self.once |= made.parameters
             self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
         return name
 

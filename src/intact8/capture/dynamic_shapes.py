@@ -50,18 +50,29 @@ class Dynamic:
             raise _refused(f"expected a dict, got {type(dynamic_shapes).__name__}")
         names: dict[str, dict[int, str]] = {}
         bounds: dict[str, tuple[int, int | None]] = {}
+        batches: dict[str, str] = {}  # name of a dimension 0 → its input
         for key, dims in (dynamic_shapes or {}).items():
             if not isinstance(dims, Mapping):
                 raise _refused(f"{key!r} has {dims!r:.60}, not a dict of dimensions")
             for axis, dim in dims.items():
                 if not isinstance(axis, int) or isinstance(axis, bool) or axis < 0:
                     raise _refused(f"{key!r} names dimension {axis!r:.60}, not a number from 0 on")
-                if axis == 0:
-                    continue  # the batch, which changes anyway
+                if axis == 0:  # the batch, which changes anyway
+                    batches.setdefault(str(getattr(dim, "__name__", dim)), key)
+                    continue
                 name = _name(dim)
                 names.setdefault(key, {})[axis] = name
                 if not isinstance(dim, str):
                     bounds[name] = _bounds(dim)
+        for key, axes in names.items():
+            for axis, name in axes.items():
+                if name in batches:
+                    raise InputError(
+                        f"{name} is dimension 0 of {batches[name]}, and dimension {axis} of {key}",
+                        where="dynamic_shapes",
+                        why="the batch is dimension 0 of every input",
+                        remedy="give the model inputs with samples along dimension 0, and transpose them inside of it",
+                    )
         return Dynamic(names, bounds)
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-from intact8.capture.aten_call import REPORT, BatchError
+from intact8.capture.aten_call import PER_SAMPLE, REPORT, BatchError
 from intact8.capture.execute import run_float
 from intact8.capture.pytree import copied
 from intact8.errors import CaptureError, IntactError, InternalError, in_short
@@ -74,7 +74,10 @@ def require_agreement(
         return
     if free:
         raise BatchError(
-            "what was captured does not hold for another batch size", where="the model itself", why=reason
+            "what was captured does not hold for another batch size",
+            where="the model itself",
+            why=reason,
+            remedy=PER_SAMPLE,
         ) from cause
     if cause is not None:
         raise InternalError("running the captured graph failed", "the model itself", cause) from cause

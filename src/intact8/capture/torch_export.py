@@ -93,6 +93,9 @@ def require_module(model: Any) -> None:
             where = f"{name or 'the model itself'} ({type(module).__name__})"
             remedy = "call intact8.migrate on it, or pass the float model it was made from, with its trained weights"
             raise InputError(what, where=where, why="quantization starts from a float32 model", remedy=remedy)
+    if torch.get_default_device().type == "meta":
+        what, why = "torch makes tensors without values here", "its default device is meta"
+        raise InputError(what, why=why, remedy='call this outside of torch.device("meta")')
     try:
         # The module of an ExportedProgram refuses to change its mode, which torch.export would do later.
         for module in model.modules():

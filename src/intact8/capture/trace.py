@@ -46,6 +46,7 @@ class Captured:
         derived: constants that are computed from parameters.
         comparable: whether the model's outputs are expected to have the graph's shapes and values.
         marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
+        untrained: parameters that nothing follows: what is computed from them was computed once.
     """
 
     graph: Graph
@@ -60,6 +61,7 @@ class Captured:
     derived: Mapping[str, Derived] = field(default_factory=dict)
     comparable: bool = True
     marks: tuple[tuple[str, int], ...] = ()
+    untrained: tuple[str, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the all tensors that nodes may name."""
@@ -311,6 +313,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         derived,
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
+        tuple(sorted(builder.once - used)),
     )
 
 

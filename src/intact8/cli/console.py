@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -160,10 +161,10 @@ def _check_output(path: Path | None) -> None:
     """Refuse before an hour of work what could not be written after it."""
     if path is None:
         return
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         why = f"the folder {path.parent} does not exist"
         raise InputError("cannot write here", where=str(path), why=why, remedy="create the folder, or choose another")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError("is a folder", where=str(path), remedy="give the name of a file inside it")
 
 

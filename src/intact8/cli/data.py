@@ -130,10 +130,21 @@ def load(path: Path, *, keys: Sequence[str] = (), preprocessing: Preprocessing |
     arrays = _arrays(path)
     missing = [key for key in keys if key not in arrays]
     if missing:
-        raise InputError(f"no entry {missing[0]!r}", where=str(path), remedy=f"it holds {', '.join(map(repr, arrays))}")
+        what, why = f"no entry {missing[0]!r}", held(Arrays(arrays))
+        raise InputError(
+            what, where=str(path), why=why, remedy="leave --key out" if "" in arrays else "name one of these"
+        )
     chosen = {key: arrays[key] for key in keys} if keys else arrays
     _check_lengths(path, chosen)
     return Arrays(chosen)
+
+
+def held(data: Data) -> str:
+    """Return in words which entries data have."""
+    if isinstance(data, Images):
+        return "images have no entries"
+    named = ", ".join(map(repr, data.names))
+    return "a .npy file holds one array, without a name" if "" in data.names else f"the file holds {named}"
 
 
 def _images(path: Path, preprocessing: Preprocessing) -> Images:

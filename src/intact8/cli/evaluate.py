@@ -12,7 +12,7 @@ from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, labelled, with_labels
-from intact8.cli.models import load_guarded, load_model
+from intact8.cli.models import find_metric, load_guarded, load_model
 
 
 def evaluate(
@@ -23,7 +23,10 @@ def evaluate(
         str | None, typer.Option(help="package.module:factory of the float32 network, measured beside the program.")
     ] = None,
     state_dict: options.StateDict = None,
-    metric: Annotated[list[str] | None, typer.Option(help="top1 or top5; repeat it. top1 by default.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="top1, top5, or package.module:function of (outputs, labels); repeat it. top1 by default."),
+    ] = None,
     engine: Annotated[str, typer.Option(help="auto, native, reference …")] = "auto",
     state: Annotated[
         Path | None, typer.Option(help="Keep scores here; an interrupted evaluation goes on from them.")
@@ -43,7 +46,7 @@ def evaluate(
     \b
     Examples:
       intact8 evaluate resnet.safetensors --data validation.npz --labels y
-      intact8 evaluate resnet.safetensors --model mynets:resnet --data validation.npz --labels y --metric top5
+      intact8 evaluate resnet.safetensors --model mynets:resnet --data validation.npz --labels y --metric mynets:f1
       intact8 evaluate resnet.safetensors --model mynets:resnet --data images/ --labels labels.npy --mean 0.5 --std 0.5
     """
     import torch
@@ -58,9 +61,10 @@ def evaluate(
     parts = feeds(program, source, batch_size, samples, bool(key))
     inputs = (tuple(torch.tensor(batch[name]) for name in program.inputs) for batch in parts)
     batches = with_labels(inputs, torch.from_numpy(classes))
+    metrics = [find_metric(name) for name in metric or ["top1"]]
     with progress_bar() as bar:
         progress = partial(show_completed, bar, bar.add_task("evaluate", total=total))
         found = intact8.evaluate(
-            {**networks, "int8": program}, batches, metric or ["top1"], engine=engine, progress=progress, state=state
+            {**networks, "int8": program}, batches, metrics, engine=engine, progress=progress, state=state
         )
     print_result(found, found.to_dict, as_json)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact8.cli import options
-from intact8.cli.data import Arrays, Data, batches
+from intact8.cli.data import Arrays, Data, batches, held
 from intact8.cli.models import entries_for
 from intact8.errors import InputError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from intact8.program.program import Program
 
 
-def without_labels(data: Data, labels: str | None) -> tuple[Data, Array | None]:
+def without_labels(data: Data, labels: str) -> tuple[Data, Array]:
     """Return the data without the entry of class indices, and that entry.
 
     Raises:
@@ -27,11 +27,9 @@ def without_labels(data: Data, labels: str | None) -> tuple[Data, Array | None]:
     """
     import numpy as np
 
-    if labels is None:
-        return data, None
     if labels not in data.names or not isinstance(data, Arrays):
-        why = f"the file holds {', '.join(map(repr, data.names))}"
-        raise InputError(f"no entry {labels!r}", where="--labels", why=why)
+        remedy = "name an entry of the data, or a .npy file with a class index per sample"
+        raise InputError(f"no entry {labels!r}", where="--labels", why=held(data), remedy=remedy)
     rest = {name: array for name, array in data.arrays.items() if name != labels}
     return Arrays(rest), np.asarray(data.arrays[labels])
 
@@ -50,8 +48,10 @@ def labelled(
     else:
         source = options.samples(path, [*key, labels] if key else None, size, mean, std)
         source, classes = without_labels(source, labels)
-    if classes is None or len(classes) != len(source):
-        raise InputError(f"{len(source)} samples have another number of labels", where="--labels")
+    if len(classes) != len(source):
+        raise InputError(
+            f"{len(classes)} labels for {len(source)} samples", where="--labels", remedy="give one per sample"
+        )
     return source, classes
 
 

@@ -10,7 +10,7 @@ import typer
 from intact8.cli import options
 from intact8.cli.console import report_written
 from intact8.cli.inputs import model_inputs
-from intact8.cli.models import find_model
+from intact8.cli.models import find_model, find_qconfig
 
 GRAPHS = "a file of a quantized graph: .pt2, .onnx or .xml"
 
@@ -22,6 +22,14 @@ def migrate(
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="With the float network as MODEL: a torch.save or TorchScript file of the quantized one."),
+    ] = None,
+    qconfig: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="With a checkpoint of observers: the QConfig it was prepared with, as "
+            "torch.ao.quantization:get_default_qconfig.",
+        ),
     ] = None,
     requantize: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A layer whose weight may be quantized anew; a glob.")
@@ -57,6 +65,8 @@ def migrate(
     else:
         network = called = find_model(model)
     batches = list(model_inputs(called, source, bool(key), batch_size, samples or 4 * batch_size))
-    made = intact8.migrate(network, checkpoint, data=batches, requantize=requantize or (), portable=portable)
+    wanted: dict[str, Any] = {"requantize": requantize or (), "portable": portable}
+    wanted["qconfig"] = None if qconfig is None else find_qconfig(qconfig)
+    made = intact8.migrate(network, checkpoint, data=batches, **wanted)
     made.program.save(output)
     report_written(f"{output}: {made.report}", {"file": str(output), **json.loads(made.report.to_json())}, as_json)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from intact8.program.program import Program
 
 
+_NAMED = "name what makes the network, for instance torchvision.models:resnet18, and its weights as --state-dict"
+
+
 def load_program(file: Path | str, public_key: Path | None, expect: str | None) -> Program:
     """Load a program file and check its signature as ``--public-key`` and ``--expect`` demand."""
     from intact8.program.program import Program
@@ -62,13 +65,47 @@ def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
     """
     from torch import nn
 
+    if Path(spec).is_file():
+        raise InputError("a file, not a network", where=spec, remedy=_NAMED)
+    found = _named(spec)
+    model = found if isinstance(found, nn.Module) else _call(found, spec)
+    if not isinstance(model, nn.Module):
+        what = f"gives {type(model).__name__}, not an nn.Module"
+        raise InputError(what, where=spec, remedy="name a function or a class that makes the network")
+    if state_dict is not None:
+        _load_weights(model, state_dict)
+    return model
+
+
+def find_metric(name: str) -> Any:
+    """Return the function or metric that ``package.module:name`` names; another name, as "top1", as it is.
+
+    A class, as those of torchmetrics, is called without arguments.
+
+    Raises:
+        InputError: the module or the attribute is missing, or the class cannot be made.
+    """
+    if ":" not in name:
+        return name
+    found = _named(name)
+    return _call(found, name) if isinstance(found, type) else found
+
+
+def find_qconfig(spec: str) -> Any:
+    """Return the QConfig that ``package.module:name`` names, or that a function of that name returns.
+
+    Raises:
+        InputError: the module or the attribute is missing, or the function fails.
+    """
+    found = _named(spec)
+    return found if hasattr(found, "activation") else _call(found, spec)
+
+
+def _named(spec: str) -> Any:
+    """Return what ``package.module:attribute`` names; the current directory is searched first."""
     module_name, colon, attribute = spec.partition(":")
     if not (module_name and colon and attribute):
-        what = "a file, not a network" if Path(spec).is_file() else "not of the form package.module:factory"
-        remedy = (
-            "name what makes the network, for instance torchvision.models:resnet18, and its weights as --state-dict"
-        )
-        raise InputError(what, where=spec, remedy=remedy)
+        raise InputError("not of the form package.module:factory", where=spec, remedy=_NAMED)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     if module_name.endswith(".py"):
@@ -87,13 +124,7 @@ def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
         if not hasattr(found, part):
             raise InputError(f"{module_name!r} has no {attribute!r}", where=spec, remedy="name a function or a class")
         found = getattr(found, part)
-    model = found if isinstance(found, nn.Module) else _call(found, spec)
-    if not isinstance(model, nn.Module):
-        what = f"gives {type(model).__name__}, not an nn.Module"
-        raise InputError(what, where=spec, remedy="name a function or a class that makes the network")
-    if state_dict is not None:
-        _load_weights(model, state_dict)
-    return model
+    return found
 
 
 def entries_for(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:

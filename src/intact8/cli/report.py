@@ -9,7 +9,7 @@ import typer
 
 from intact8.cli import options
 from intact8.cli.console import print_result, stderr
-from intact8.cli.inputs import feeds, without_labels
+from intact8.cli.inputs import feeds, labelled
 from intact8.cli.models import load_guarded, load_model
 from intact8.errors import InputError
 
@@ -31,7 +31,8 @@ def report(
     state_dict: options.StateDict = None,
     data: options.OptionalSamples = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Entry of the data with one class index per sample: accuracy.")
+        str | None,
+        typer.Option(metavar="NAME", help="One class index per sample: an entry of the data, or a .npy file."),
     ] = None,
     doctor: Annotated[
         bool, typer.Option("--doctor", help="Ask the doctor what to do next; needs --model and --data.")
@@ -69,9 +70,13 @@ def report(
     how: dict[str, Any] = {"batch": [1, batch_size], "every_tensor": True}
     program = load_guarded(file, public_key, expect, **how)
     read, classes = None, None
+    if data is None and labels is not None:
+        raise InputError("labels without samples", where="--labels", remedy="give them with --data")
     if data is not None:
-        source = options.samples(data, [*key, *filter(None, [labels])] if key else None, size, mean, std)
-        inputs, classes = without_labels(source, labels)
+        if labels is None:
+            inputs = options.samples(data, key, size, mean, std)
+        else:
+            inputs, classes = labelled(data, labels, key, size, mean, std)
         read = list(feeds(program, inputs, batch_size, samples, bool(key)))
         classes = None if classes is None else classes[:samples]
     network = None if model is None else load_model(model, state_dict)

@@ -10,7 +10,7 @@ import typer
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, stderr
 from intact8.cli.inputs import labelled, model_inputs, with_labels
-from intact8.cli.models import load_model
+from intact8.cli.models import find_metric, load_model
 
 
 def tune(
@@ -28,7 +28,10 @@ def tune(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="With labels top1 (default) or top5; without cosine (default), top1, kl or sqnr."),
+        typer.Option(
+            help="With labels top1 (default), top5, or package.module:function of (outputs, labels); "
+            "without cosine (default), top1, kl or sqnr."
+        ),
     ] = None,
     max_drop: Annotated[float, typer.Option(min=0.0, help="Allowed loss; of shares in percent.")] = 0.5,
     budget: Annotated[float | None, typer.Option(min=0.0, help="Seconds after which nothing more is tried.")] = None,
@@ -76,7 +79,8 @@ def tune(
         return list(with_labels(model_inputs(network, inputs, bool(key), batch_size), torch.from_numpy(classes)))
 
     judged = judged_by(validation if labels is None else validation or data)
-    wanted: dict[str, Any] = {"max_drop": max_drop, "budget": budget, "max_trials": max_trials, "metric": metric}
+    wanted: dict[str, Any] = {"max_drop": max_drop, "budget": budget, "max_trials": max_trials}
+    wanted["metric"] = None if metric is None else find_metric(metric)
     with progress_bar() as bar:
         task = bar.add_task("tune", total=None)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,11 @@ from intact8.errors import InputError
 from intact8.opset.op import Array
 from intact8.program.file import digest
 from intact8.program.program import Program
+from intact8.regular_file import path_of
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
+from intact8.torch import Module
+from intact8.verification.batches import taken
 
 Network = nn.Module | Program
 Metric = Callable[[Any, Any], Any]
@@ -115,11 +119,12 @@ def evaluate(
     Args:
         networks: a float network, a simulation or a program; several in a list or, with names, in a dict. Differences
             are from the first. Modules run in evaluation mode without gradients, and go back to their mode.
-        data: batches ``(inputs…, labels)`` (a DataLoader), dicts with an entry "labels", or one pair of tensors
-            ``(inputs, labels)`` with all samples.
-        metric: "top1", "top5" or several names; a function of (outputs, labels) that returns a score per sample or one
-            number for the batch; or a metric of torchmetrics (extra "metrics"). Outputs are the tensor the network
-            returns: of a dict or ``ModelOutput`` the entry "logits" where it has one. "top1" when None.
+        data: batches ``(inputs…, labels)`` (a DataLoader), dicts with an entry "labels", whose entries that are no
+            inputs are left out, or one pair of tensors ``(inputs, labels)`` with all samples.
+        metric: "top1", "top5"; a function of (outputs, labels) that returns a score per sample or one number for the
+            batch; a metric of torchmetrics (extra "metrics"); or several of these in a list. Outputs are the tensor the
+            network returns: of a dict or ``ModelOutput`` the entry "logits" where it has one, else the first entry.
+            "top1" when None.
         engine: what runs programs.
         batch_size: of a pair of tensors.
         progress: called with the number of samples done so far.
@@ -129,7 +134,8 @@ def evaluate(
             same networks, data and metrics.
 
     Raises:
-        InputError: no networks, no data, batches without labels, an unknown metric, or a state file of another call.
+        InputError: no networks, no data, batches without labels, labels that are no classes, an unknown metric or one
+            that gives no number, or a state file of another call.
 
     Example:
         >>> import torch, intact8
@@ -143,7 +149,7 @@ def evaluate(
     named = _named(networks)
     metrics = _metrics(metric)
     scores = {(name, m): make_scores(function) for name in named for m, function in metrics.items()}
-    kept = None if state is None else EvaluationState(Path(state), _call(named, metrics))
+    kept = None if state is None else EvaluationState(path_of(state, "the scores"), _call(named, metrics))
     begun = 0 if kept is None else kept.restore(scores)
     done = 0
     for network in named.values():
@@ -151,7 +157,9 @@ def evaluate(
             warn_of_training_mode(network)
     with evaluation_mode([n for n in named.values() if isinstance(n, nn.Module)]), torch.no_grad():
         for number, (inputs, labels) in enumerate(_batches(data, batch_size)):
-            if number >= begun:
+            if kept is not None:
+                kept.see(inputs, labels)
+            if number >= begun and len(labels):
                 for name, network in named.items():
                     outputs = _outputs(_run(network, inputs, engine))
                     for m in metrics:
@@ -161,6 +169,8 @@ def evaluate(
             done += len(labels)
             if progress is not None:
                 progress(done)
+    if kept is not None:
+        kept.check_all_seen()
     if not done:
         raise InputError("no samples", where="evaluate", remedy="give batches of inputs and labels")
     first = next(iter(named))
@@ -248,16 +258,20 @@ def _named(networks: Any) -> dict[str, Network]:
 
 
 def _metrics(metric: Any) -> dict[str, Any]:
-    if metric is None or isinstance(metric, str | list | tuple):
-        names = ["top1"] if metric is None else [metric] if isinstance(metric, str) else list(metric)
-        unknown = [name for name in names if name not in METRICS]
-        if unknown or not names:
-            remedy = f"choose from {', '.join(METRICS)}, or give a function of (outputs, labels)"
-            raise InputError(f"no metric {(unknown or [''])[0]!r}", where="evaluate", remedy=remedy)
-        return {name: METRICS[name] for name in names}
-    if not callable(metric):
-        raise InputError(f"a {type(metric).__name__} is no metric", where="evaluate", remedy="give a function")
-    return {getattr(metric, "__name__", type(metric).__name__): metric}
+    given = ["top1"] if metric is None else list(metric) if isinstance(metric, list | tuple) else [metric]
+    found: dict[str, Any] = {}
+    remedy = f"choose from {', '.join(METRICS)}, or give a function of (outputs, labels)"
+    for each in given:
+        if isinstance(each, str) and each not in METRICS:
+            raise InputError(f"no metric {each!r}", where="evaluate", remedy=remedy)
+        if not isinstance(each, str) and not callable(each):
+            raise InputError(f"metric: {type(each).__name__} is no metric", where="evaluate", remedy=remedy)
+        name = each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__)
+        count = sum(known.split(" ")[0] == name for known in found)
+        found[f"{name} {count + 1}" if count else name] = METRICS[each] if isinstance(each, str) else each
+    if not found:
+        raise InputError("no metric is named", where="evaluate", remedy=remedy)
+    return found
 
 
 def top1(outputs: Tensor, labels: Tensor) -> Array:
@@ -273,7 +287,8 @@ def top5(outputs: Tensor, labels: Tensor) -> Array:
 METRICS: dict[str, Metric] = {"top1": top1, "top5": top5}
 
 
-def _within(outputs: Tensor, labels: Tensor, k: int) -> Array:
+def _within(outputs: Any, labels: Any, k: int) -> Array:
+    outputs, labels = torch.as_tensor(outputs), torch.as_tensor(labels)
     if labels.shape != outputs.shape[:-1]:
         raise InputError(
             f"outputs of shape {tuple(outputs.shape)} for labels of shape {tuple(labels.shape)}",
@@ -281,15 +296,49 @@ def _within(outputs: Tensor, labels: Tensor, k: int) -> Array:
             why="top1 and top5 take a score per class, classes in the last dimension, and a class index per sample",
             remedy="give a function of (outputs, labels) as metric",
         )
-    best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
+    classes = outputs.shape[-1]
+    if labels.numel() and (labels.min() < 0 or labels.max() >= classes):
+        raise InputError(
+            f"labels from {labels.min()} to {labels.max()} for {classes} classes",
+            where="evaluate",
+            why="no output can be right for a label that is no class",
+            remedy=f"give classes from 0 to {classes - 1}, or a function of (outputs, labels) as metric",
+        )
+    # Outputs of 8 bits are often equal: argmax takes the first of them, as everybody's own metric does; topk does not.
+    best = outputs.argmax(-1, keepdim=True) if k == 1 else outputs.topk(min(k, classes), dim=-1).indices
     found: Array = (best == labels.unsqueeze(-1)).any(-1).cpu().numpy()
     return found
 
 
 def _run(network: Network, inputs: Any, engine: str) -> Any:
-    named = inputs if isinstance(inputs, Mapping) else {}
-    ordered = () if named else inputs
-    return network.run(*ordered, engine=engine, **named) if isinstance(network, Program) else network(*ordered, **named)
+    """Run a network on inputs: a tuple, a dict by name, or a tuple of such a dict alone."""
+    ordered: Sequence[Any] = [] if isinstance(inputs, Mapping) else list(inputs)
+    named: Mapping[str, Any] = inputs if isinstance(inputs, Mapping) else {}
+    if len(ordered) == 1 and isinstance(ordered[0], Mapping) and _named_inputs(network, ordered[0]):
+        ordered, named = [], ordered[0]
+    named = _named_inputs(network, named)
+    if isinstance(network, Program):
+        return network.run(*ordered, engine=engine, **named)
+    if not isinstance(network, (Simulation, Module)):
+        try:
+            inspect.signature(network.forward).bind(*ordered, **named)
+        except TypeError as error:
+            what = f"a batch does not fit {type(network).__name__}.forward"
+            remedy = "give (inputs…, labels), or inputs by name and labels"
+            raise InputError(what, where="evaluate", why=str(error), remedy=remedy) from error
+    return network(*ordered, **named)
+
+
+def _named_inputs(network: Network, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entries of a batch by name that a network takes."""
+    if isinstance(network, Program | Module):
+        return taken(network if isinstance(network, Program) else network.program, entries)
+    if isinstance(network, Simulation):
+        known: Collection[str] = network.captured.layout.parameters
+    else:
+        parameters = inspect.signature(network.forward).parameters
+        known = entries if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else parameters
+    return {name: value for name, value in entries.items() if name in known}
 
 
 def _outputs(found: Any) -> Any:
@@ -301,20 +350,29 @@ def _outputs(found: Any) -> Any:
 
 
 def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
-    """Yield (inputs, labels): inputs as a tuple, or as a dict by name."""
-    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor) for part in data):
-        data = zip(*(part.split(batch_size) for part in data), strict=True)
-    for batch in data:
+    """Yield (inputs, labels): inputs as a tuple, or as a dict by name; arrays as tensors."""
+    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor | np.ndarray) for part in data):
+        data = zip(*(_tensor(part).split(batch_size) for part in data), strict=True)
+    try:
+        found = iter(data)
+    except TypeError as error:
+        what, remedy = f"{type(data).__name__} is no data", "give batches (inputs…, labels)"
+        raise InputError(what, where="evaluate", remedy=remedy) from error
+    for batch in found:
         if isinstance(batch, Mapping):
             key = next((key for key in LABELS if key in batch), None)
             if key is None:
                 remedy = f"name them {', '.join(LABELS)}"
                 raise InputError("a batch without labels", where="evaluate", remedy=remedy)
-            yield {name: value for name, value in batch.items() if name != key}, batch[key]
+            yield {name: _tensor(value) for name, value in batch.items() if name != key}, _tensor(batch[key])
         elif isinstance(batch, list | tuple) and len(batch) > 1:
-            yield tuple(batch[:-1]), batch[-1]
+            yield tuple(map(_tensor, batch[:-1])), _tensor(batch[-1])
         else:
             raise InputError("a batch without labels", where="evaluate", remedy="give (inputs…, labels)")
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 @contextmanager

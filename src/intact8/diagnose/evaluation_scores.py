@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import safetensors.numpy
 import torch
 from safetensors import SafetensorError, safe_open
 
+from intact8.calibration.distributed import checksum
 from intact8.errors import InputError
 from intact8.opset.op import Array
 from intact8.program.atomic_write import write_atomically
-from intact8.regular_file import bytes_of
+from intact8.regular_file import bytes_of, unwritable
+
+_ANEW = "name another file, or delete it to begin anew"
 
 
 class Scores(ABC):
@@ -61,8 +65,18 @@ class FunctionScores(Scores):
 
     def add(self, outputs: Any, labels: Any) -> None:
         """Measure a batch."""
-        found = np.atleast_1d(np.asarray(self.function(outputs, labels), dtype=np.float64))
-        count = len(labels)
+        found, count = _numbers(self.function(outputs, labels), self.function), len(labels)
+        if found.size != 1 and len(found) != count:
+            what = f"the metric {_name(self.function)} gave {len(found)} scores for {count} samples"
+            raise InputError(what, where="evaluate", remedy="return a score per sample, or one number for the batch")
+        shapes = [tuple(getattr(given, "shape", ())) for given in (outputs, labels)]
+        if count > 1 and found.shape[:2] == (count, count) and all(s[:2] != (count, count) for s in shapes):
+            raise InputError(
+                f"the metric {_name(self.function)} gave an array of shape {found.shape} for {count} samples",
+                where="evaluate",
+                why=f"outputs of shape {shapes[0]} and labels of shape {shapes[1]} were broadcast",
+                remedy="give labels the shape of the outputs",
+            )
         if found.shape != (count,):
             self._of_samples, found = False, np.array([found.mean()])
         self.parts.append(found)
@@ -92,6 +106,26 @@ class FunctionScores(Scores):
         self._of_samples = all(weight == 1 for weight in self.weights)
 
 
+def _numbers(given: Any, function: Callable[[Any, Any], Any]) -> Array:
+    """Return what a metric gave as an array of at least one dimension.
+
+    Raises:
+        InputError: it gave no numbers.
+    """
+    try:
+        found = np.atleast_1d(np.asarray(given, dtype=None if given is None else np.float64))
+    except (TypeError, ValueError):
+        found = np.array([None])
+    if found.dtype != np.float64:
+        what = f"the metric {_name(function)} gave {type(given).__name__}, no number"
+        raise InputError(what, where="evaluate", remedy="return a score per sample, or one number for the batch")
+    return found
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 class MetricScores(Scores):
     """A metric of torchmetrics, whose state is kept batch by batch and merged.
 
@@ -119,7 +153,9 @@ class MetricScores(Scores):
         merged = self._empty()
         for i in batches:
             merged.merge_state(self.parts[i])
-        return float(merged.compute())
+        with warnings.catch_warnings():  # its count of updates knows nothing of merged states
+            warnings.filterwarnings("ignore", message=".*was called before the ``update`` method")
+            return float(merged.compute())
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -176,6 +212,26 @@ class EvaluationState:
 
     def __init__(self, path: Path, call: Mapping[str, Any]) -> None:
         self.path, self.call = path, json.dumps(call)
+        self._seen, self._data = 0, 0  # batches so far, and their checksum
+        self._kept = (0, "0")  # batches of the file, and their checksum
+
+    def see(self, inputs: Any, labels: Any) -> None:
+        """Take note of the next batch, whether its scores are in the file or not.
+
+        Raises:
+            InputError: the scores in the file are of other batches.
+        """
+        self._seen, self._data = self._seen + 1, checksum([self._data, inputs, labels])
+        if self._seen == self._kept[0] and str(self._data) != self._kept[1]:
+            self._refuse_data()
+
+    def check_all_seen(self) -> None:
+        """Raise InputError where the file has scores of more batches than there are."""
+        if self._seen < self._kept[0]:
+            self._refuse_data()
+
+    def _refuse_data(self) -> NoReturn:
+        raise InputError("the scores are of other data", where=str(self.path), remedy=_ANEW)
 
     def restore(self, scores: Mapping[Any, Scores]) -> int:
         """Fill in scores from the file. Returns the number of batches they are of; 0 where there is no file.
@@ -185,7 +241,7 @@ class EvaluationState:
         """
         if not self.path.exists():
             return 0
-        where, remedy = str(self.path), "name another file, or delete it to begin anew"
+        where, remedy = str(self.path), _ANEW
         try:
             arrays = safetensors.numpy.load(bytes_of(self.path))
             with safe_open(self.path, "np") as file:
@@ -198,7 +254,8 @@ class EvaluationState:
             for i, each in enumerate(scores.values()):
                 prefix = f"{i}:"
                 each.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
-            return int(metadata["batches"])
+            self._kept = (int(metadata["batches"]), metadata["data"])
+            return self._kept[0]
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise InputError("the scores are damaged", where=where, why=repr(error), remedy=remedy) from error
 
@@ -209,8 +266,8 @@ class EvaluationState:
             InputError: it cannot be written.
         """
         arrays = {f"{i}:{k}": v for i, each in enumerate(scores.values()) for k, v in each.state().items()}
-        data = safetensors.numpy.save(arrays, {"call": self.call, "batches": str(batches)})
+        data = safetensors.numpy.save(arrays, {"call": self.call, "batches": str(batches), "data": str(self._data)})
         try:
             write_atomically(self.path, data)
         except OSError as error:
-            raise InputError("cannot keep scores here", where=str(self.path), why=str(error)) from error
+            raise unwritable(self.path, "the scores", InputError, error) from error

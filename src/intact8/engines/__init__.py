@@ -11,11 +11,12 @@ import numpy as np
 
 from intact8.errors import EngineError
 from intact8.opset.op import Array
+from intact8.outputs import rebuild
 from intact8.program.certify import claim_error, in_order, register
 from intact8.program.program import Program
 
 from .base import Engine, Runner
-from .binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
+from .binding import bind, empty_outputs, holds_torch, is_empty, to_torch
 from .fallback import no_engine_error, startable
 from .fork_safety import follow
 from .memory import Admission
@@ -63,7 +64,12 @@ def _plug_in(name: str) -> Engine:
         if evaluation is not None:
             register(name, evaluation)
         return engine
-    raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
+    raise _unknown(name)
+
+
+def _unknown(name: Any) -> EngineError:
+    """Return the error of a name that no engine has."""
+    return EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
 
 
 def engine_status() -> dict[str, str | None]:
@@ -173,6 +179,8 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
             runners.auto = name
             return found
         raise no_engine_error(refused)
+    if not isinstance(engine, str):
+        raise _unknown(engine)
     with runners.lock:
         key = (engine, threads)
         if key not in runners.by_key:

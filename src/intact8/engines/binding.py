@@ -12,7 +12,6 @@ from intact8.arithmetic.dimensions import fits, show
 from intact8.errors import InputError
 from intact8.nesting import leaves, nests, spread, without_fixed
 from intact8.opset.op import Array, Op, Tensor
-from intact8.outputs import build
 from intact8.program.dimensions import batch_size, fixed, sizes_of
 from intact8.program.indices import Lookups
 from intact8.program.inputs import check_layout, holds_nan, quantized_inputs, refuse_other_layouts, sole_quantizers
@@ -307,26 +306,3 @@ def is_channels_last(x: Array) -> bool:
 def to_torch(array: Array) -> Any:
     """Return a torch tensor of ``array``'s values; torch must be imported already."""
     return sys.modules["torch"].from_numpy(np.require(array, requirements=["C", "W"]))
-
-
-def rebuild(structure: Any, outputs: Sequence[Any]) -> Any:
-    """Return the nest flattened outputs as the model did; objects of classes not known here become dicts of their
-    fields.
-
-    Example:
-        >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])
-        {'a': 'y', 'b': ['x', 'y']}
-    """
-    if isinstance(structure, int):
-        return outputs[structure]
-    if "none" in structure:
-        return None
-    if "value" in structure:
-        return structure["value"]
-    if "list" in structure:
-        return [rebuild(s, outputs) for s in structure["list"]]
-    if "tuple" in structure:
-        return tuple(rebuild(s, outputs) for s in structure["tuple"])
-    if "dict" in structure:
-        return {key: rebuild(s, outputs) for key, s in structure["dict"].items()}
-    return build(structure["object"], {key: rebuild(s, outputs) for key, s in structure["fields"].items()})

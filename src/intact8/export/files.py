@@ -6,6 +6,7 @@ from pathlib import Path
 
 from intact8.errors import EngineError
 from intact8.program.atomic_write import write_atomically
+from intact8.regular_file import unwritable
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -17,5 +18,4 @@ def write_file(path: Path, data: bytes) -> None:
     try:
         write_atomically(path, data)
     except OSError as error:
-        remedy = "check the folder and the space on it"
-        raise EngineError("cannot write the file", where=str(path), why=str(error), remedy=remedy) from error
+        raise unwritable(path, "the file", EngineError, error) from error

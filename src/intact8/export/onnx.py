@@ -19,6 +19,7 @@ from intact8.program.indices import intervals, unproved
 from intact8.program.inputs import check_layout, images, sole_quantizers
 from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
+from intact8.regular_file import path_of
 
 from .files import write_file
 
@@ -80,7 +81,7 @@ def export_onnx(
 
     onnx.checker.check_model(model)
     if path is not None:
-        write_model(model, Path(path))
+        write_model(model, path_of(path, kind=EngineError))
     return model
 
 

@@ -25,6 +25,7 @@ from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.shapes import axis_of
 from intact8.program.inputs import check_layout, images, sole_quantizers
 from intact8.program.program import Program
+from intact8.regular_file import path_of
 
 from .onnx import assemble, base_rules, builder, write_model
 from .onnx_builder import Builder, Rule
@@ -62,7 +63,7 @@ def export_qdq(
     integers = frozenset(sole_quantizers(program) if uint8_input else ())
     model = build_qdq(program, integers, images(program) if layout == "NHWC" else [], signed)
     checker.check_model(model)
-    write_model(model, Path(path))
+    write_model(model, path_of(path, kind=EngineError))
     return model
 
 
@@ -88,7 +89,7 @@ def _signed(t: Tensor) -> Tensor:
     if t.zero_point != SIGNED:
         why = f"its zero point is {t.zero_point}, and TensorRT knows int8 activations around 0 only"
         remedy = (
-            'quantize with symmetric activations: Recipe(activations=Scheme(dtype="int8", symmetric=True, qmin=-128))'
+            'quantize with symmetric activations: Recipe(activation=Scheme(dtype="int8", symmetric=True, qmin=-128))'
         )
         raise EngineError("the tensor has no form in TensorRT", where=t.name, why=why, remedy=remedy)
     return replace(t, dtype="int8", zero_point=0)

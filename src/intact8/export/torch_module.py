@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import size_of
 from intact8.errors import EngineError
+from intact8.outputs import MAPPINGS, rebuild
 from intact8.program.dimensions import sizes_near
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
+from intact8.regular_file import path_of
 
 from .files import write_file
 from .torch_operations import RULES, Operands, constants, sizes_of_call
@@ -51,10 +54,9 @@ class TorchProgram(nn.Module):
             self._roles.append(roles)
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Return the program's outputs: a tensor, or a tuple of the flattened outputs."""
+        """Return the program's outputs, nested as the model's; objects of its classes are dicts of their fields."""
         values = self.run(inputs)
-        outputs = tuple(values[name] for name in self._program.outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return nested(self._program, [values[name] for name in self._program.outputs])
 
     def run(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """Return every tensor by name."""
@@ -90,11 +92,22 @@ class TorchProgram(nn.Module):
         )
 
 
+def nested(program: Program, outputs: Sequence[Any]) -> Any:
+    """Return outputs nested as the model's, objects of its classes as dicts.
+
+    Several outputs of a program that does not say how they nest are a tuple.
+    """
+    structure = program.structure
+    if structure == 0 and len(outputs) > 1:
+        structure = {"tuple": [*range(len(outputs))]}
+    return rebuild(structure, outputs, lambda name, fields: MAPPINGS.get(name, dict)(fields))
+
+
 def export_program(program: Program, path: str | Path, *, uint8_input: bool = False) -> Any:
     """Write the program as a ``torch.export.ExportedProgram`` of plain torch operations and integer tensors.
 
     ``torch.export.load(path).module()`` runs it without intact8, on any device, with the batch and every named
-    dimension free. It takes the inputs in the order of ``program.inputs``.
+    dimension free. It takes the inputs in the order of ``program.inputs``, and its outputs nest as the model's do.
 
     Args:
         program: checked.
@@ -119,7 +132,7 @@ def export_program(program: Program, path: str | Path, *, uint8_input: bool = Fa
             raise EngineError("torch cannot export this program", where=str(path), why=why, remedy=REMEDY) from error
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
-    write_file(Path(path), buffer.getvalue())
+    write_file(path_of(path, kind=EngineError), buffer.getvalue())
     return exported
 
 

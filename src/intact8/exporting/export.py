@@ -14,6 +14,7 @@ from intact8.opset.op import Array
 from intact8.program.inputs import check_layout, sole_quantizers
 from intact8.program.program import Program
 from intact8.program.samples import random_samples
+from intact8.regular_file import path_of
 
 from .formats import FORMATS, Options, version
 from .report import ExportReport, Values, compare
@@ -55,11 +56,11 @@ def export(
         >>> FORMATS["openvino"].static
         True
     """
-    if to not in FORMATS:
+    if not isinstance(to, str) or to not in FORMATS:
         raise InputError(f"the format {to!r} is not known", where="export", remedy=f"choose from {', '.join(FORMATS)}")
-    made, path = FORMATS[to], Path(path)
+    made, path = FORMATS[to], path_of(path, kind=EngineError)
     runtime = next(iter(made.runs)) if runtime is None else runtime
-    if runtime not in made.runs:
+    if not isinstance(runtime, str) or runtime not in made.runs:
         what = f"{to} is not run by {runtime!r} here"
         raise InputError(what, where="export", remedy=f"choose from {', '.join(made.runs)}")
     check_layout(program, layout)

@@ -169,10 +169,14 @@ def _run_openvino(files: Files, program: Program, inputs: Values) -> dict[str, A
 def _run_torch(files: Files, program: Program, inputs: Values) -> dict[str, Array]:
     import torch
 
+    from intact8.export.torch_module import nested
+
     module = torch.export.load(files[0]).module()
     found = module(*(torch.from_numpy(np.array(inputs[name])) for name in program.inputs))
-    found = found if isinstance(found, tuple) else (found,)
-    return {name: y.numpy() for name, y in zip(program.outputs, found, strict=True)}
+    places = [object() for _ in program.outputs]
+    leaves = map(torch.utils._pytree.tree_leaves, (nested(program, places), found))
+    given = dict(zip(*leaves, strict=True))
+    return {name: given[place].numpy() for name, place in zip(program.outputs, places, strict=True)}
 
 
 ORT, OPENVINO, TORCH = "onnxruntime", "openvino", "torch"

@@ -22,7 +22,7 @@ from intact8.migration.pickle_machine import PickleError, refuse
 from intact8.migration.torch_ao_modules import Functional
 from intact8.migration.torch_file import Archive, Object, read_torch_bytes
 from intact8.migration.torchscript_code import traced_grids
-from intact8.regular_file import bytes_of
+from intact8.regular_file import bytes_of, path_of
 
 FUNCTIONALS = frozenset({"FloatFunctional", "QFunctional"})
 NORMS = nn.modules.batchnorm._BatchNorm
@@ -49,7 +49,7 @@ def describe_checkpoint(
         InputError: the two do not belong together, or a layer cannot be kept; names the layer.
     """
     where = str(checkpoint) if isinstance(checkpoint, (str, Path)) else "the state dict"
-    entries = entries_of(checkpoint, where) if isinstance(checkpoint, Mapping) else _read(checkpoint)
+    entries = entries_of(checkpoint, where) if isinstance(checkpoint, Mapping) else _read(path_of(checkpoint))
     with torch.no_grad():
         work = copy.deepcopy(model).eval()
     described = Description("torch.ao (checkpoint, converted)", work, integer_functions=True)

@@ -44,11 +44,14 @@ def take_fake_quantizers(entries: Entries, described: Description, qconfig: Any 
     bare = [n for n in names if f"{n}.scale" not in entries.floats]
     if bare:
         if len(bare) == len(names) and qconfig is not None:
+            if not (callable(getattr(qconfig, "activation", None)) and callable(getattr(qconfig, "weight", None))):
+                remedy = 'give one, such as torch.ao.quantization.get_default_qconfig("x86")'
+                raise InputError(f"{type(qconfig).__name__} is no QConfig", where="qconfig", remedy=remedy)
             _take_observers(entries, described, names, qconfig)
             return
         what = f"{len(bare)} observers have no scale in this checkpoint"
         why = "how an observer comes to one is in its code, not in its state"
-        remedy = "give qconfig=…, the QConfig it was prepared with, or load it into the prepared model and migrate that"
+        remedy = "give the QConfig it was prepared with, or load it into the prepared model and migrate that"
         raise InputError(what, where=str(bare[0]), why=why, remedy=remedy)
     for name in names:
         path, _, leaf = str(name).rpartition(".")

@@ -1,4 +1,5 @@
-"""Products in ONNX graphs whose activations are quantized while they run: DynamicQuantizeLinear and MatMulInteger."""
+"""Products of integers in ONNX graphs whose results are float: MatMulInteger of a stored matrix and of what
+DynamicQuantizeLinear gave, or of a tensor with a grid."""
 
 from __future__ import annotations
 
@@ -24,10 +25,31 @@ def _matmul(r: Reader, node: Node) -> None:
     """Remember the sums of integers and a stored matrix, and the matrix."""
     x, w, *rest = node.inputs
     role, source, _ = r.dynamic.get(x, ("", "", None))
-    if role != "integers" or w not in r.known or r.known[w].ndim != 2:
-        what, why = "MatMulInteger of other tensors", "a tensor of DynamicQuantizeLinear and a stored matrix are known"
+    stored = w in r.known and r.known[w].ndim == 2
+    if stored and r.name(x) in r.grids and _is_scaled(r, node):
+        grid = r.grids[r.name(x)]
+        given = r.constant(node, 2)
+        zero = np.zeros(1) if given is None else given.reshape(-1)
+        if grid.scale.size == 1 and np.array_equal(zero.astype(np.int64), grid.zero_point):
+            columns = r.constant(node, 3) if len(rest) > 1 else None
+            r.dynamic[node.outputs[0]] = "sums on a grid", r.name(x), (r.known[w], columns, node)
+            return
+    if role != "integers" or not stored:
+        what, why = (
+            "MatMulInteger of other tensors",
+            "a quantized tensor times a stored matrix is known, where the sums are scaled at once",
+        )
         raise InputError(what, where=node.name, why=why)
     r.dynamic[node.outputs[0]] = "sums", source, (r.known[w], r.constant(node, 3) if len(rest) > 1 else None, node)
+
+
+def _is_scaled(r: Reader, product: Node) -> bool:
+    """Return whether sums of integers are made floats and multiplied by stored scales at once."""
+    casts = r.readers.get(product.outputs[0], [])
+    if len(casts) != 1 or casts[0].kind != "Cast":
+        return False
+    readers = r.readers.get(casts[0].outputs[0], [])
+    return len(readers) == 1 and readers[0].kind == "Mul" and any(name in r.known for name in readers[0].inputs)
 
 
 def _cast(r: Reader, node: Node) -> None:
@@ -46,13 +68,19 @@ def _mul(r: Reader, node: Node) -> None:
     elif roles.keys() == {"sums", "scales"}:
         _, source, (weight, zero, product) = r.dynamic[roles["sums"]]
         _layer(r, node, product, source, weight, np.asarray(r.dynamic[roles["scales"]][2]), zero)
+    elif "sums on a grid" in roles and known:
+        _, source, (weight, zero, product) = r.dynamic[roles["sums on a grid"]]
+        scale = r.known[known[0]].astype(np.float64) / r.grids[source].scale
+        _layer(r, node, product, source, weight, scale, zero, dynamic=False)
     elif roles:
         raise InputError("a product with integers that are quantized while it runs", where=node.name)
     else:
         r.plain(node, OPERATORS["Mul"])
 
 
-def _layer(r: Reader, node: Node, product: Node, x: str, weight: Array, scale: Array, zero: Array | None) -> None:
+def _layer(
+    r: Reader, node: Node, product: Node, x: str, weight: Array, scale: Array, zero: Array | None, dynamic: bool = True
+) -> None:
     """Add a linear layer of a matrix (in, out) with one scale, or one per column."""
     scale = scale.astype(np.float64).reshape(-1)
     zero = np.zeros(1) if zero is None else zero.reshape(-1)
@@ -62,7 +90,8 @@ def _layer(r: Reader, node: Node, product: Node, x: str, weight: Array, scale: A
     layer = Node(product.name, "Gemm", (), node.outputs)
     bias = bias_behind(r, node, weight.shape[1], 0)
     name = add_layer(r, layer, torch.nn.functional.linear, x, grid.values(), bias, grid)
-    r.described.dynamic.add(name)
+    if dynamic:
+        r.described.dynamic.add(name)
 
 
 DYNAMIC: dict[str, Translate] = {

@@ -25,7 +25,7 @@ def migrate(
     *,
     example_inputs: Any = None,
     data: Any = None,
-    requantize: Collection[str] = (),
+    requantize: str | Collection[str] = (),
     qconfig: Any = None,
     portable: bool = False,
     samples: int = 64,
@@ -42,8 +42,8 @@ def migrate(
         example_inputs: as for ``intact8.prepare``; taken from ``data`` when None.
         data: a few batches of real inputs, without labels or with: what the report compares on, and what gives ranges
             to tensors that are integers here and float there. Without them nothing is compared.
-        requantize: names or globs of layers whose weights may be quantized anew, because their integers cannot be kept
-            (other zero points than 0, other axes); the report names them.
+        requantize: a name or glob of layers, or several, whose weights may be quantized anew, because their integers
+            cannot be kept (other zero points than 0, other axes); the report names them.
         qconfig: the QConfig of torch.ao that a checkpoint of observers was prepared with: their state dict does not say
             how they come to scales. Models and other checkpoints need none.
         portable: widen weight scales so that CPUs without VNNI compute the same integers on every engine. It changes
@@ -64,6 +64,7 @@ def migrate(
         ...
         intact8.errors.InputError: nothing in this model is quantized or prepared for it. Remedy: quantize it with ...
     """
+    requantize = [requantize] if isinstance(requantize, str) else requantize
     described = describe(source, checkpoint, requantize, qconfig)
     if data is not None and iter_once(data):
         data = list(data)
@@ -119,5 +120,12 @@ def describe(source: Any, checkpoint: Any = None, requantize: Collection[str] = 
         from intact8.migration.openvino_ir import read_ir
 
         return describe_graph(read_ir(Path(source)), requantize)
-    what = f"no reader knows a {type(source).__name__}"
-    raise InputError(what, remedy="give a model of torch.ao, prepared or converted")
+    if isinstance(source, Mapping):
+        remedy = "call migrate(float_model, state_dict)"
+        raise InputError("a state dict needs the code of its float model", where="migrate", remedy=remedy)
+    remedy = (
+        "give a quantized model, a file (.onnx, .xml, .pt2), or a float model and the checkpoint of the quantized one"
+    )
+    known = isinstance(source, (str, Path))
+    what = f"no reader for {Path(source).suffix or 'such'} files" if known else f"no reader for {type(source).__name__}"
+    raise InputError(what, where=str(source) if known else "migrate", remedy=remedy)

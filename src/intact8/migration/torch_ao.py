@@ -49,7 +49,7 @@ def describe_modules(model: nn.Module, requantize: Collection[str] = ()) -> Desc
     if not stage:
         what = "nothing in this model is quantized or prepared for it"
         raise InputError(
-            what, remedy="quantize it with intact8.quantize, or give its checkpoint as the second argument"
+            what, remedy="quantize it with intact8.quantize, or give the checkpoint of the quantized one, too"
         )
     work = _copied(model)
     graph = isinstance(work, fx.GraphModule)

@@ -349,6 +349,10 @@ BUILDERS: dict[str, Callable[[Any], nn.Module]] = {
     "Dropout": _copied(nn.Dropout, "p"),
     "LayerNorm": _copied(nn.LayerNorm, "normalized_shape", "eps"),
     "GroupNorm": _copied(nn.GroupNorm, "num_groups", "num_channels", "eps"),
+    "InstanceNorm1d": _copied(nn.InstanceNorm1d, "num_features", "eps"),
+    "InstanceNorm2d": _copied(nn.InstanceNorm2d, "num_features", "eps"),
+    "InstanceNorm3d": _copied(nn.InstanceNorm3d, "num_features", "eps"),
+    "PReLU": _copied(nn.PReLU, "num_parameters"),
     "Softmax": _copied(nn.Softmax, "dim"),
 }
 """Class of a converted module → what builds the float one."""

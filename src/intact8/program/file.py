@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from intact8.errors import ProgramError
 from intact8.opset.op import Array
 from intact8.opset.violation import Violation
 from intact8.program.atomic_write import write_atomically
+from intact8.regular_file import path_of, unwritable
 
 from . import integrity
 from .certify import with_proofs
@@ -59,7 +59,7 @@ def save(program: Program, path: str | Path, *, plan: bool | Sequence[Mapping[st
         EngineError: the native engine has no plan of fixed sizes for it.
     """
     check(program)
-    path = Path(path)
+    path = path_of(path, kind=ProgramError)
     golden = {} if program.golden is None else program.golden.arrays()
     stored, shapes = in_four_bits(arrays_by_name(program))
     content = serialize({**stored, **golden})
@@ -79,9 +79,7 @@ def save(program: Program, path: str | Path, *, plan: bool | Sequence[Mapping[st
     try:
         write_atomically(path, data)
     except OSError as error:
-        raise ProgramError(
-            "cannot write the file", where=str(path), why=_reason(path, error), remedy=_remedy(path)
-        ) from error
+        raise unwritable(path, "the file", ProgramError, error) from error
     return path
 
 
@@ -124,18 +122,6 @@ def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
     header = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header + data[8 + length :]
-
-
-def _reason(path: Path, error: OSError) -> str:
-    if not os.path.isdir(path.parent):
-        return f"the folder {path.parent} does not exist"
-    return error.strerror or str(error)
-
-
-def _remedy(path: Path) -> str:
-    if os.path.isdir(path):
-        return "give a file name inside it"
-    return "create the folder, free space or choose a path you may write to"
 
 
 def load(path: str | Path, public_key: str | Path | None = None, expect: str | None = None) -> Program:

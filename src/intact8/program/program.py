@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from intact8 import late_binding as late
+from intact8.errors import EngineError, InputError
 from intact8.opset import KINDS, Array, Op, Tensor
+from intact8.regular_file import path_of
 from intact8.text import printable
 
 from .golden import Golden
@@ -108,8 +110,9 @@ class Program:
         Raises:
             EngineError: onnx is not installed, or an op has no ONNX form.
         """
+        path = path_of(path, kind=EngineError)
         late.call("export_onnx", self, path, uint8_input=uint8_input, layout=layout)
-        return Path(path)
+        return path
 
     def export(self, path: str | Path, to: str = "onnx", **options: Any) -> Any:
         """Write the program for another tool, then open and run what was written. See ``intact8.exporting``.
@@ -150,6 +153,22 @@ class Program:
     def nbytes(self) -> int:
         """Return the bytes of all arrays."""
         return sum(int(np.asarray(a).nbytes) for op in self.ops for a in op.arrays.values())
+
+
+def require_program(given: Any, where: str) -> Program:
+    """Return what was given as a program.
+
+    Args:
+        given: by the caller.
+        where: what was called.
+
+    Raises:
+        InputError: it is no program.
+    """
+    if isinstance(given, Program):
+        return given
+    remedy = "give what intact8.quantize, intact8.convert or intact8.Program.load returned"
+    raise InputError(f"{type(given).__name__} is no program", where=where, remedy=remedy)
 
 
 __all__ = ["Array", "Op", "Program", "Tensor"]

@@ -14,7 +14,7 @@ import numpy as np
 from intact8.errors import ProgramError
 from intact8.opset.op import Array
 from intact8.program.foreign_formats import OPENING, foreign_format
-from intact8.regular_file import opened
+from intact8.regular_file import opened, path_of
 
 from .integrity import damaged
 
@@ -55,7 +55,7 @@ def read(path: str | Path, size: int | None = None) -> bytes:
     Raises:
         ProgramError: it cannot be read, is no regular file, or its header claims another length than it has.
     """
-    path = Path(path)
+    path = path_of(path, kind=ProgramError)
     with opened(path, kind=ProgramError) as stream:
         found = os.fstat(stream.fileno()).st_size
         if found > LARGEST_FILE:

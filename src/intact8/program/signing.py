@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from intact8.errors import ProgramError
 from intact8.program.atomic_write import write_atomically
-from intact8.regular_file import opened
+from intact8.regular_file import opened, path_of, unwritable
 
 from .integrity import damaged
 from .read import read
@@ -123,7 +123,7 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
         ProgramError: cryptography is not installed, the key is no such key, the name or version is none that can be
             signed, or a file cannot be read or written.
     """
-    path = Path(path)
+    path = path_of(path, kind=ProgramError)
     name = path.name.split(".")[0] if name is None else name
     if not NAME.fullmatch(name):
         raise ProgramError(
@@ -134,7 +134,7 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
         )
     if not 0 <= version < 10**18:
         raise ProgramError(f"{version} is no version to sign", where=str(path), remedy="give a number from 1 on")
-    key = _private_key(Path(private_key))
+    key = _private_key(path_of(private_key, "the private key", ProgramError))
     data = read(path)
     text = f"{TITLE}\nname: {name}\nversion: {version}\nsize: {len(data)}\nsha512: {hashlib.sha512(data).hexdigest()}\n"
     text += f"signature: {base64.b64encode(key.sign(text.encode())).decode()}\n"
@@ -142,9 +142,7 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
     try:
         write_atomically(target, text.encode())
     except OSError as error:
-        raise ProgramError(
-            "cannot write the signature", where=str(target), why=error.strerror or str(error), remedy="see the reason"
-        ) from error
+        raise unwritable(target, "the signature", ProgramError, error) from error
     return target
 
 
@@ -157,7 +155,7 @@ def claimed(path: str | Path, public_key: str | Path | None, expect: str | None)
     Raises:
         ProgramError: no signature, a wrong one, not the one expected, no such key, or cryptography is not installed.
     """
-    path = Path(path)
+    path = path_of(path, kind=ProgramError)
     if public_key is None:
         public_key = os.environ.get(VARIABLE) or None
     if public_key is None:
@@ -169,7 +167,7 @@ def claimed(path: str | Path, public_key: str | Path | None, expect: str | None)
             )
         return None
     expected = None if expect is None else _expectation(expect)
-    key = _public_key(Path(public_key))
+    key = _public_key(path_of(public_key, "the public key", ProgramError))
     claim = _claim(path, key, public_key)
     if expected is not None:
         _fits(claim, *expected)

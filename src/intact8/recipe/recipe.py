@@ -13,7 +13,7 @@ import tomli_w
 
 from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.errors import RecipeError
-from intact8.regular_file import bytes_of
+from intact8.regular_file import bytes_of, path_of, unwritable
 from intact8.text import printable_lines
 
 from .override import MODES, Override, as_overrides
@@ -223,10 +223,12 @@ class Recipe:
 
     def save(self, path: str | Path) -> Path:
         """Write :meth:`to_toml` to a file and return its path."""
-        path = Path(path)
+        path = path_of(path, "the recipe", RecipeError)
         try:
             path.write_text(self.to_toml(), encoding="utf-8")
-        except (OSError, ValueError) as error:  # ValueError: a name that no file has
+        except OSError as error:
+            raise unwritable(path, "the recipe", RecipeError, error) from error
+        except ValueError as error:  # a name that no file has
             remedy = "choose another path"
             raise RecipeError("cannot write the recipe", where=str(path), why=str(error), remedy=remedy) from error
         return path

@@ -15,6 +15,7 @@ from intact8.reconstruction.distill import distill
 from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
 from intact8.reconstruction.ranges import choose_ranges
+from intact8.regular_file import path_of
 from intact8.simulation.simulation import KEPT_FOR_RANGES, Simulation
 from intact8.train.scale_phase import learn
 
@@ -74,7 +75,7 @@ def reconstruct(
             if len(samples) != 1:
                 remedy = "calibrate with samples of one shape along all dimensions but the batch"
                 raise InputError("samples of different shapes cannot be reconstructed together", remedy=remedy)
-            path = None if checkpoint is None else Path(checkpoint)
+            path = None if checkpoint is None else path_of(checkpoint, "the checkpoint")
             if method == "distill":
                 distill(sim, samples[0], settings, progress=progress, checkpoint=path)
             else:

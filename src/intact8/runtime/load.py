@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,12 +18,13 @@ import numpy as np
 from intact8.display import Shown
 from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
-from intact8.engines.binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
+from intact8.engines.binding import bind, empty_outputs, holds_torch, is_empty, to_torch
 from intact8.engines.fallback import no_engine_error, startable
 from intact8.engines.prepared_cache import release_memory
-from intact8.errors import EngineError, InputError
+from intact8.errors import EngineError, InputError, ProgramError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
+from intact8.outputs import rebuild
 from intact8.program.certify import by_claim, claim_error, in_order, with_proofs
 from intact8.program.file import digest, identity
 from intact8.program.file import opened as open_file
@@ -30,6 +32,7 @@ from intact8.program.inputs import check_layout
 from intact8.program.program import Program
 from intact8.program.remarks import remarks as remarks_of
 from intact8.program.spill import to_mmap
+from intact8.regular_file import path_of
 from intact8.runtime import cache, fastest
 from intact8.runtime.probe_policy import Subject, probed, status, unchanged
 from intact8.runtime.probe_process import PASSED, failure
@@ -104,20 +107,39 @@ def load(
     started = time.monotonic()
     if probe not in MODES:
         raise EngineError(f"probe={probe!r} is not known", where="probe", remedy=f"choose from {', '.join(MODES)}")
-    batches = (batch,) if isinstance(batch, int) else tuple(batch)
-    if not batches or min(batches) < 1:
-        raise EngineError(f"batch={batch!r} is no number of samples", where="batch", remedy="give 1 or more")
-    if not time_limit > 0:
+    batches = _counts("batch", batch)
+    if sizes is not None and not isinstance(sizes, Mapping):
+        remedy = 'give sizes by the names of dimensions, such as {"sequence": [16, 128]}'
+        raise EngineError(f"sizes={sizes!r} names no dimension", where="sizes", remedy=remedy)
+    asked = {name: _counts(f"sizes, {name}", given, 0) for name, given in (sizes or {}).items()}
+    if threads is not None:
+        _counts("threads", [threads])
+    if not (isinstance(time_limit, (int, float)) and time_limit > 0):
         raise EngineError(f"time_limit={time_limit!r} is no time", where="time_limit", remedy="give seconds above 0")
     names = candidates(engine)
     opened = open_program(path, public_key, expect)
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
     check_layout(opened.program, layout)
-    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes or {}, integers, started)
+    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, asked, integers, started)
     loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
     release_memory()
     return LoadedProgram(loaded.program, loaded._runner, loaded._info, layout, loaded._probed)
+
+
+def _counts(name: str, given: Any, least: int = 1) -> tuple[int, ...]:
+    """Return one number or several that an argument gives.
+
+    Raises:
+        EngineError: they are no whole numbers, or below ``least``.
+    """
+    try:
+        found = tuple(map(operator.index, given if isinstance(given, Iterable) else (given,)))
+    except TypeError:
+        found = ()
+    if not found or min(found) < least:
+        raise EngineError(f"{given!r} is no number from {least} on", where=name, remedy=f"give {least} or more")
+    return found
 
 
 @dataclass(eq=False, repr=False)
@@ -346,7 +368,7 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
     Raises:
         ProgramError: see :func:`load`.
     """
-    path = Path(path)
+    path = path_of(path, kind=ProgramError)
     opened = Opened(path, Program({}, (), (), ()), "", {})
     with opened.timed("file"):
         program, claim = open_file(path, public_key, expect)

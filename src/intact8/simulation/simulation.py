@@ -16,7 +16,7 @@ from intact8.calibration.data import device_of, merged
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
 from intact8.display import Shown
-from intact8.errors import CaptureError, IntactError, InternalError, StateError
+from intact8.errors import CaptureError, CaptureWarning, IntactError, InternalError, StateError, warn
 from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
 from intact8.program.inputs import holds_nan, outside
@@ -209,6 +209,20 @@ class Simulation(Shown, Trainable):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.number = number_of(self)
+
+    def train(self, mode: bool = True) -> Simulation:
+        """Set the mode; going over to training warns of parameters that training cannot move."""
+        untrained = self.captured.untrained if mode and not self.training else ()
+        names = ", ".join(name for name in untrained if self.get_parameter(name).requires_grad)
+        if names:
+            reason = "weights of layers are computed from them, which was done once, at capture"
+            remedy = (
+                "make these weights parameters before intact8.prepare (torch.nn.utils.parametrize."
+                "remove_parametrizations, prune.remove, remove_weight_norm)"
+            )
+            warn(CaptureWarning(f"not trained: {names}. Reason: {reason}. Remedy: {remedy}"))
+        super().train(mode)
+        return self
 
     @property
     def ranges_by_outputs(self) -> bool:
@@ -435,8 +449,11 @@ class Simulation(Shown, Trainable):
             raise StateError(what, where=off[0], remedy="call sim.fake_quantize(True)")
 
     def require_finite(self) -> None:
-        """Raise StateError where a parameter holds NaN or infinity, for which no integer stands."""
+        """Raise StateError where a parameter that is used holds NaN or infinity, for which no integer stands."""
+        unused = set() if self.phase == "learn" else {name for name, _ in learned_scales(self)}  # NaN before they begin
         for name, values in self.named_parameters():
+            if name in unused:
+                continue
             count = int((~torch.isfinite(values.detach())).sum())
             if count:
                 what = f"{count} of {values.numel()} values are NaN or infinite"

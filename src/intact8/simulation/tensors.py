@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.constants import Derived
+from intact8.errors import StateError
 from intact8.simulation.parameters import tensors_of
 from intact8.train.snapshot import Snapshot
 
@@ -42,8 +43,14 @@ class Tensors(Mapping[str, Tensor]):
         module, leaf = self._owners[name]
         tensor: Tensor | None = module._parameters.get(leaf)
         if tensor is None:
-            tensor = module._buffers[leaf]
-        assert tensor is not None
+            tensor = module._buffers.get(leaf)
+        if tensor is None:
+            raise StateError(
+                "the simulation has no such tensor any more",
+                where=name,
+                why="something has replaced it: pruning, or another parametrization",
+                remedy="do that to the model, before intact8.prepare",
+            )
         return tensor
 
     def owner(self, name: str | None) -> nn.Module | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from intact8.errors import InputError
 from intact8.program.atomic_write import write_atomically
-from intact8.regular_file import bytes_of
+from intact8.regular_file import bytes_of, unwritable
 from intact8.tuning.result import Trial
 
 
@@ -53,4 +53,4 @@ class Journal:
         try:
             write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
         except OSError as error:
-            raise InputError("cannot write the journal", where=str(self.path), why=str(error)) from error
+            raise unwritable(self.path, "the journal", InputError, error) from error

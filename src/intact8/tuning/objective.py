@@ -84,7 +84,11 @@ def _has_labels(data: Any, metric: Any) -> bool:
     """Return whether data for a metric are labelled: pairs of tensors, or batches that are no tensors."""
     if isinstance(data, Tensor | np.ndarray) or (isinstance(metric, str) and metric not in LABELLED):
         return False
-    first = next(iter(data), None)
+    try:
+        first = next(iter(data), None)
+    except TypeError as error:
+        what, remedy = f"{type(data).__name__} is nothing to judge by", "give labelled samples, a tensor or a function"
+        raise InputError(what, where="tune", remedy=remedy) from error
     if isinstance(first, Mapping):
         return any(name in first for name in LABELS)
     return isinstance(data, tuple) or not isinstance(first, Tensor | np.ndarray)
@@ -95,7 +99,12 @@ def _quietly(function: Callable[[nn.Module], Any]) -> Callable[[nn.Module], floa
 
     def measure(network: nn.Module) -> float:
         with evaluation_mode([network]), torch.no_grad():
-            return float(function(network))
+            found = function(network)
+        try:
+            return float(found)
+        except (TypeError, ValueError) as error:
+            what = f"the function evaluate gave {type(found).__name__}, no number"
+            raise InputError(what, where="tune", remedy="return one number for a network") from error
 
     return measure
 
@@ -105,6 +114,8 @@ def _likeness(model: nn.Module, captured: Captured, data: Any, metric: str) -> O
     if metric not in UNLABELLED:
         why = "no labels were given" if metric in LABELLED else ""
         raise InputError(f"no metric {metric!r}", where="tune", why=why, remedy=f"choose from {', '.join(UNLABELLED)}")
+    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor | np.ndarray) for part in data):
+        data = [data]  # (inputs…, labels), as for labelled metrics: labels are left out of a batch
     found, device = make_metric(metric, True), next((p.device for p in model.parameters()), torch.device("cpu"))
     calls = list(batches(data, Specs.of(captured.graph, captured.layout), device))
     with evaluation_mode([model]), torch.no_grad():

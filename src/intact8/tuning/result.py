@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from intact8.diagnose.evaluate import EvaluationReport
-from intact8.display import Grid, Shown, columns, number
+from intact8.display import Column, Grid, Shown, columns, number
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.tuning.objective import PERCENT
@@ -145,7 +145,11 @@ class TuneResult(Shown):
 
     def grid(self) -> Grid:
         """Return the front as a table, fastest first."""
-        headings = columns("<", "<change", self.metric, "drop", "SQNR dB", "time", "float operations")
+        headings = (
+            *columns("<", "<change"),
+            Column(self.metric, "right"),
+            *columns("drop", "SQNR dB", "time", "float operations"),
+        )
         shown = dict.fromkeys([self.trials[0], *self.front, self.best])
         rows = [
             (

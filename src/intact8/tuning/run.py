@@ -22,6 +22,7 @@ from intact8.diagnose.evaluate import evaluate as evaluate_networks
 from intact8.errors import InputError, StateError
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
+from intact8.regular_file import path_of
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 from intact8.torch import Module
@@ -103,9 +104,12 @@ def tune(
     if isinstance(model, Simulation):
         raise StateError("tune takes the float model", remedy="give what the simulation was prepared from")
     require_module(model)
-    if min(max_drop, budget or 0, max_trials or 0) < 0:
-        what = f"max_drop = {max_drop}, budget = {budget}, max_trials = {max_trials}"
-        raise InputError(what, where="tune", remedy="give numbers of 0 or more")
+    for name, given in {"max_drop": max_drop, "budget": budget, "max_trials": max_trials}.items():
+        if given is not None and not (isinstance(given, (int, float)) and given >= 0):
+            raise InputError(f"{name} = {given!r}", where="tune", remedy="give a number of 0 or more")
+    if progress is not None and not callable(progress):
+        what = f"progress: {type(progress).__name__} cannot be called"
+        raise InputError(what, where="tune", remedy="give a function of (trial, best), or leave it out")
     warn_of_training_mode(model)
     example, data = first_batch(model, calibration)
     dynamic, data = changing(model, example, data)
@@ -126,7 +130,7 @@ def tune(
         "float_score": measurement.float_score,
         "timing": [engine, batch_size, seconds],
     }
-    path = None if journal is None or ranks.rank else Path(journal)
+    path = None if journal is None or ranks.rank else path_of(journal, "the journal")
     with ranks.together():
         trials = Journal(path, search_of)
     search = Search(measurement, trials, max_drop, budget, max_trials, ranks, progress)

@@ -46,7 +46,7 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
         )
     for entry in entries:
         if isinstance(entry, Mapping):
-            whole = bind(program, (), entry)
+            whole = bind(program, (), taken(program, entry))
         else:
             whole = bind(program, entry if isinstance(entry, list | tuple) else (entry,), {})
         count = batch_size(program, whole)
@@ -55,6 +55,12 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
             continue
         for i in range(math.ceil(count / size)):
             yield {name: array[i * size : (i + 1) * size] for name, array in whole.items()}
+
+
+def taken(program: Program, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a batch by name that are arguments or inputs; labels and others are left out."""
+    known = {*program.inputs, *arguments(program.inputs), *fixed_arguments(program)[1]}
+    return {name: value for name, value in entry.items() if name in known}
 
 
 def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
@@ -69,6 +75,8 @@ def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
     return len(values) == len(program.inputs)
 
 
-def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
+    if values and isinstance(values[0], Mapping) and taken(program, values[0]):
+        return values[0]  # inputs by name, and labels behind them
     values, _ = without_fixed(values, {}, program.inputs, *fixed_arguments(program))
     return values[: len(arguments(program.inputs) if any(map(nests, values)) else program.inputs)]

@@ -17,7 +17,7 @@ from intact8.opset.op import Array
 from intact8.program.certify import claim_error, uncertified
 from intact8.program.dimensions import batch_size as size_of
 from intact8.program.dimensions import sizes_of
-from intact8.program.program import Program
+from intact8.program.program import Program, require_program
 
 from .batches import batches, for_simulation
 from .report import Difference, EngineReport, TensorReport, VerifyReport
@@ -69,6 +69,7 @@ def verify(
         InputError: no inputs, or inputs that do not fit.
         EngineError: an engine is missing, none can run here, or one gives a tensor of another shape or dtype.
     """
+    require_program(program, "verify")
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
     if engines is None:

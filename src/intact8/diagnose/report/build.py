@@ -21,7 +21,7 @@ from intact8.program.certify import certifiable
 from intact8.program.file import digest
 from intact8.program.golden import products
 from intact8.program.inspect import Row, table
-from intact8.program.program import Program
+from intact8.program.program import Program, require_program
 from intact8.program.provenance import well_formed
 from intact8.program.samples import random_samples
 from intact8.runtime.facts import Facts
@@ -94,6 +94,23 @@ def report(
         >>> [layer.runs_as for layer in made.layers]
         ['int8', 'int8', 'int8']
     """
+    require_program(program, "report")
+    for argument, given, cls in (
+        ("compare", compare, "CompareReport"),
+        ("sensitivity", sensitivity, "SensitivityReport"),
+        ("lint", lint, "LintReport"),
+        ("doctor", doctor, "DoctorReport"),
+        ("tuning", tuning, "TuneResult"),
+    ):
+        if given is not None and type(given).__name__ != cls:
+            verb = "tune" if argument == "tuning" else argument
+            what, remedy = f"{argument}={given!r:.40} is no result", f"give what intact8.{verb} returned"
+            raise InputError(what, where="report", remedy=remedy)
+    if labels is not None and data is None:
+        raise InputError("labels without data", where="report", remedy="give the samples they are of")
+    if other is not None and _taken(require_program(other, "report")) != _taken(program):
+        what, why = "the other program takes other inputs", f"{_taken(other)}, not {_taken(program)}"
+        raise InputError(what, where="report", why=why, remedy="give a program of the same network")
     if data is not None and not isinstance(data, Mapping) and iter(data) is data:
         what = "the data can be read only once, and are read more than once"
         raise InputError(what, where="report", remedy="give a list, an array or a DataLoader")
@@ -110,6 +127,12 @@ def report(
         beside = report(other, data, model=model, title="the other program", **chosen)
     made = replace(made, accuracy=accuracy(program, data, labels, model, engine, batch_size), other=beside)
     return replace(made, tuning=_tuning(tuning), next_steps=next_steps(made, doctor))
+
+
+def _taken(program: Program) -> str:
+    """Return in words what a program takes, in order."""
+    tensors = (program.tensors[name] for name in program.inputs)
+    return ", ".join(f"{t.dtype} {tuple('batch' if d is None else d for d in t.shape)}" for t in tensors)
 
 
 def _tuning(result: TuneResult | None) -> Tuning | None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from intact8.arithmetic.dimensions import Dim
 from intact8.diagnose.lint.finding import Finding
 from intact8.display import Shown
+from intact8.errors import EngineError
 from intact8.export.files import write_file
+from intact8.regular_file import path_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -306,7 +308,7 @@ class Report(Shown):
         """
         from intact8.diagnose.report.html import render
 
-        path = Path(path)
+        path = path_of(path, "the page", EngineError)
         write_file(path, render(self).encode())
         return path
 

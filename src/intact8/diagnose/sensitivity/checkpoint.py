@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from intact8.errors import InputError
-from intact8.regular_file import bytes_of
+from intact8.regular_file import bytes_of, unwritable
 
 Sums = dict[str, list[float]]
 """Name of a run → the sums of its metric."""
@@ -66,6 +66,6 @@ class Checkpoint:
             temporary.write_text(json.dumps(self._values), encoding="utf-8")
             temporary.replace(self.path)
         except OSError as error:
-            raise InputError("cannot keep results here", where=str(self.path), why=str(error)) from error
+            raise unwritable(self.path, "the results", InputError, error) from error
         finally:
             temporary.unlink(missing_ok=True)

@@ -33,6 +33,7 @@ from intact8.diagnose.sensitivity.report import (
 from intact8.errors import InputError, StateError
 from intact8.program.file import digest
 from intact8.recipe.recipe import Recipe
+from intact8.regular_file import path_of
 from intact8.simulation.simulation import Simulation
 
 FLOAT, QUANTIZED = "float", "quantized"
@@ -235,7 +236,7 @@ class _Measurement:
         elements = sum(math.prod(known(node.shape)) for node in network.graph)
         self.chunk = max(1, memory // max(1, 4 * elements * 9 // 4))
         self._checkpoint: Checkpoint | None = None
-        self._path = None if state is None else Path(state)
+        self._path = None if state is None else path_of(state, "the results")
         if self._path is not None and self.ranks.size > 1:
             self._path = self._path.with_name(f"{self._path.name}.rank{self.ranks.rank}of{self.ranks.size}")
 
