@@ -428,7 +428,9 @@ def calibrated(net: nn.Module, x: Tensor) -> nn.Module:
 # -- paths and programs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [1, None, 2.5, b"net.safetensors", ["net"], io.BytesIO()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [1, None, 2.5, b"net.safetensors", ["net"], io.BytesIO()], ids=lambda x: type(x).__name__
+)
 def test_what_is_no_path_is_refused_and_opens_nothing(program: intact8.Program, given: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: program.save(given),

@@ -47,7 +47,7 @@ def partition(
     as well (the last states of the layers of a recurrent network) is one, too: all would share one grid. What a
     division would amplify the rounding of stays float as well (see ``intact8.placement.error_amplification``). A
     network input is on a grid where what follows leads to a convolution, or to an output without a float operation
-    between. Constants follow their users.
+    between; a move of one that only float operations read takes what was given. Constants follow their users.
 
     What nothing but float operations and the network's results read of a convolution or linear map, directly or behind
     moves, is not rounded to a grid at all: its sums become float32.
@@ -122,13 +122,15 @@ def _not_worthwhile(
     """Return why a light operation or a move stays float, given those that do already; None if it need not."""
     operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
     floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
+    # An input is there as it was given, also where others read it from a grid.
+    given = node.shares_grid and any(graph.nodes[i].op == "input" for i in operands)
     after = users[node.name]
     # The network's results are float: an operand that is float already would be rounded for nothing.
     all_float_after = bool(after or node.name in graph.outputs) and all(
         _leads_to_floats(u, graph, users, reasons) for u in after
     )
     rows = node.op == "embedding"
-    if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
+    if (len(floats) == len(operands) and not rows) or ((floats or given or rows) and all_float_after):
         return "between float operations, where integers would add transitions"
     with_constant = node.op in ("add", "sub") and len(operands) < len(node.inputs)
     if with_constant and _floats_after(node.name, graph, users, reasons):
