@@ -477,3 +477,23 @@ def test_a_stream_that_a_convolution_reads_as_well_stays_float() -> None:
     sim = intact8.prepare(Positions().eval(), torch.randn(2, 5, 8))
     on_grids = {sim.graph.nodes[name].op for name in sim.placed.point_of}
     assert "conv" in on_grids and "add" not in on_grids and "cat" not in on_grids
+
+
+def test_what_is_cast_from_an_input_is_not_rounded_before() -> None:
+    class Net(torch.nn.Module):
+        """An identifier and three numbers in one tensor of floats."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.fc = torch.nn.Embedding(7, 4), torch.nn.Linear(7, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.fc(torch.cat([self.rows(x[:, 0].long()), x[:, 1:]], 1))
+            return y
+
+    x = torch.cat([torch.randint(0, 7, (64, 1)).float(), torch.randn(64, 3)], 1)
+    sim = intact8.prepare(Net().eval(), x)
+    nodes = {node.op: node for node in sim.graph}
+    source = sim.graph.origin(nodes["cast"].inputs[0])
+    assert source.op == "input" and not any("dequantize" in i for i in nodes["cast"].inputs)
+    assert any(node.op == "slice" and node.inputs == ["x.quantize"] for node in sim.graph)

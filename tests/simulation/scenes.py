@@ -31,8 +31,9 @@ from intact8.train.learned_scale import LearnedScale
 TOLERANCE = 3e-3
 """Largest difference of a summary, relative to its norm. The rounding of float32 makes a tenth of it at most."""
 
-SMALL = 0.02
-"""Norms below count as this: gradients of biases before a batch norm are 0 but for rounding."""
+SMALL = 0.05
+"""Norms below count as this: gradients of biases before a batch norm are 0 but for rounding, which differs by 8e-5
+between the kernels of two CPUs."""
 
 KERNELS = ({"ATEN_CPU_CAPABILITY": "default"}, {"DNNL_MAX_CPU_ISA": "SSE41"}, {"ATEN_CPU_CAPABILITY": "avx2"})
 """Environments in which torch adds up in another order, as other computers do."""

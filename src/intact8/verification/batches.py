@@ -46,7 +46,7 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
         )
     for entry in entries:
         if isinstance(entry, Mapping):
-            whole = bind(program, (), taken(program, entry))
+            whole = bind(program, (), taken(program, entry) or entry)  # none is known: say which
         else:
             whole = bind(program, entry if isinstance(entry, list | tuple) else (entry,), {})
         count = batch_size(program, whole)
