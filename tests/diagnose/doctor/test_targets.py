@@ -129,6 +129,26 @@ def test_weights_as_initialized_and_copies_of_rows() -> None:
     assert found.keys() == {"4", "5"} and "copies" in found["4"] and "initialized" in found["5"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "bound", "bias", "initialized"),
+    [
+        ((10, 20), (6 / 30) ** 0.5, 0.05, False),  # two hundred numbers reach one of several bounds by chance
+        ((64, 48), (6 / 112) ** 0.5, 0.0, True),
+        ((64, 48), 48**-0.5, 0.1, True),
+        ((64, 48), 48**-0.5, 0.4, False),  # a bias that was trained beside it
+    ],
+)
+def test_a_trained_layer_is_not_taken_for_one_as_initialized(
+    shape: tuple[int, int], bound: float, bias: float, initialized: bool
+) -> None:
+    weight = torch.linspace(-bound, bound, shape[0] * shape[1])[torch.randperm(shape[0] * shape[1])]
+    net = nn.Sequential(nn.Linear(shape[1], shape[0]))
+    with torch.no_grad():
+        net[0].weight.copy_(weight.reshape(shape))
+        net[0].bias.fill_(bias)
+    assert bool(untrained(simulation(net, torch.randn(32, shape[1])))) == initialized
+
+
 def test_weights_that_are_huge_in_most_layers() -> None:
     torch.manual_seed(0)
     net, x = nn.Sequential(*(nn.Linear(16, 16) for _ in range(3))), torch.randn(32, 16)

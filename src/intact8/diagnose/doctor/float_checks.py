@@ -83,6 +83,13 @@ HEALED = 0.4
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
 
+SURELY_RIGHT = 0.9
+"""Share of the way from guessing to always right from which no layer is as it began."""
+
+OVERSHOT, MANY = 8.0, 512
+"""Mean gaps of uniform numbers that their largest one may stay below their bound, and weights from which bounds are tried
+that PyTorch's own layers do not begin with."""
+
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
 COMPENSATING = ("stale_batch_norm", "wrong_scale")
 OF_LAYERS = (
@@ -372,7 +379,7 @@ def untrained(sim: Simulation) -> list[Finding]:
         weights = [name for role, name in node.params.items() if role.startswith("weight") and node.op != "batch_norm"]
         weights = [name for name in weights if sim.tensors[name].dim() > 1 and sim.tensors[name].numel() >= LEAST]
         layers += bool(weights)
-        bounds = [_uniform_bound(sim.tensors[name].detach()) for name in weights]
+        bounds = [_uniform_bound(sim.tensors[name].detach(), *_beside(node, name, sim.tensors)) for name in weights]
         copies = [_copies(sim.tensors[name].detach()) for name in weights]
         if any(bounds):
             message = f"{weights[0]} is uniform in ±{max(bounds):.3g}, as it is initialized, and was never trained"
@@ -385,6 +392,14 @@ def untrained(sim: Simulation) -> list[Finding]:
         found = [_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
     found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+
+
+def _beside(node: Node, name: str, tensors: Mapping[str, Tensor]) -> tuple[Tensor | None, int]:
+    """Return the bias beside a weight of a node, if any, and the number of gates of a recurrent one."""
+    role = next(role for role, of in node.params.items() if of == name)
+    bias = node.params.get(role.replace("weight", "bias", 1))
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}.get(node.op, 0)
+    return None if bias is None else tensors[bias].detach(), gates
 
 
 def _untouched(sim: Simulation) -> list[Finding]:
@@ -437,18 +452,28 @@ def _copies(weight: Tensor) -> int:
     return len(rows) - len(torch.unique(rows, dim=0))
 
 
-def _uniform_bound(weight: Tensor) -> float:
-    """Return how far uniform initialization goes where these weights look like it; else 0."""
+def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float:
+    """Return how far uniform initialization goes where these weights look like it; else 0.
+
+    Args:
+        weight: the weight, (outputs, inputs, …).
+        bias: the bias beside it, if any: where it has been trained, so has the weight.
+        gates: of the recurrent layer whose weights these are, which begin by its hidden size; 0 of others.
+    """
     size = weight.abs().double().reshape(-1).sort().values
     if len(size) < 2 * LEAST:
         return 0.0
     spatial = weight[0, 0].numel()
-    ways = {weight.shape[1] * spatial, weight.shape[0] * spatial, weight.shape[0] // 4, weight.shape[0] // 3}
-    bounds = [fan**-0.5 for fan in ways if fan]
-    bounds += [(6 / fan) ** 0.5 for fan in (*ways, (weight.shape[0] + weight.shape[1]) * spatial) if fan]
-    largest = float(size[-1])
-    for bound in bounds:
-        if bound * (1 - 8 / len(size)) <= largest <= bound * (1 + 1e-6):
+    fan = len(weight) // gates if gates else weight.shape[1] * spatial
+    usual = fan**-0.5  # what PyTorch's own layers begin with, their biases, too, of which recurrent ones add two
+    if bias is not None and float(bias.abs().max()) > usual * (2 if gates else 1) * (1 + 1e-6):
+        return 0.0
+    bounds = {usual: OVERSHOT}
+    if len(size) >= MANY:  # a few numbers reach one of several bounds by chance
+        both = (weight.shape[0] + weight.shape[1]) * spatial
+        bounds |= {(6 / n) ** 0.5: OVERSHOT / 2 for n in (both, weight.shape[1] * spatial)}
+    for bound, slack in bounds.items():
+        if bound * (1 - slack / len(size)) <= float(size[-1]) <= bound * (1 + 1e-6):
             steps = torch.arange(1, len(size) + 1, dtype=torch.float64, device=size.device) / len(size)
             apart = float((size / bound - steps).abs().max()) * len(size) ** 0.5
             if apart < 1.36:  # Kolmogorov and Smirnov, 5 %; no trained layer of twenty networks came below 1.9
@@ -508,6 +533,12 @@ def _mostly_lost(answers: Answers) -> bool:
     """Return whether a network has lost most of what there is to learn, as wrong weights make it."""
     chance = answers.targets.chance()
     return answers.score - chance < MOST * (1 - chance)
+
+
+def _surely_right(answers: Answers) -> bool:
+    """Return whether a network has learned nearly all there is to learn, as none does without one of its layers."""
+    chance = answers.targets.chance()
+    return answers.score - chance > SURELY_RIGHT * (1 - chance)
 
 
 def _norm_behind(graph: Graph, node: Node) -> bool:
@@ -701,7 +732,7 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             and finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
         ):
             finding = replace(finding, severity="error")
-        elif not wrong and answers is not None and finding.cause == "dead_channels":
+        elif (not wrong and answers is not None and finding.cause == "dead_channels") or (not wrong and answers is not None and "bound" in finding.evidence and _surely_right(answers)):
             finding = replace(finding, severity="note")
         elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"

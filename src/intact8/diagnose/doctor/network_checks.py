@@ -27,6 +27,9 @@ from intact8.simulation.simulation import Simulation
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
 """Words by which placement says that an operation has an integer form in other recipes."""
 
+LEFT_FLOAT = "the recipe keeps it float"
+"""Words by which placement says that the recipe, or a remedy, leaves an operation float."""
+
 FLOAT_NOISE = 1e-3
 """Outputs may differ by this share of the largest one: folding batch norm and another order of sums do that."""
 
@@ -249,7 +252,7 @@ def islands(placed: Placed, recipe: Recipe) -> list[Finding]:
         node = placed.graph.nodes.get(name)
         if node is not None and layers_only and node.op not in HEAVY:
             continue
-        if node is not None and reason == "the recipe keeps it float":
+        if node is not None and reason == LEFT_FLOAT:
             message = (
                 f"the recipe keeps this {node.op} float; {placed.transitions} conversions between float and integers "
                 "in the network"

@@ -79,9 +79,10 @@ def doctor(
         recipe: how it is quantized, as for :func:`intact8.prepare`; ``sim``'s, or the default.
         sim: a simulation to examine, with its own scales and weights (after training, say), in place of what
             ``recipe`` and ``calibration`` give.
-        metric: called with (outputs, batch): higher is better, a mean over the samples. When None: accuracy where one
-            class index per sample follows the inputs; agreement with the float network where outputs are classes; else
-            the share of the outputs that is no noise.
+        metric: called with (outputs, labels), as by :func:`intact8.evaluate`: higher is better, a mean over the samples
+            or one number per sample. Labels are what follows the inputs in a batch, a tuple where that is several.
+            When None: accuracy where one class index per sample follows the inputs; agreement with the float network
+            where outputs are classes; else the share of the outputs that is no noise.
         tolerance: loss of the metric that is accepted, on top of the standard error of the difference.
         remedies: whether to try remedies; otherwise it ends with the findings, and "after" is as "before".
         max_samples: samples of ``data`` and of ``calibration`` to read at most.
@@ -215,15 +216,11 @@ def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
     return model
 
 
-def accuracy(inputs: int) -> Metric:
-    """Return the metric "share of samples whose largest output is their class", entry ``inputs`` of every batch."""
-
-    def metric(outputs: Any, batch: Any) -> Tensor:
-        y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))
-        right: Tensor = y.argmax(1).cpu() == batch[inputs].cpu()
-        return right.double()
-
-    return metric
+def accuracy(outputs: Any, labels: Any) -> Tensor:
+    """Return 1 for every sample whose largest output is its class, the first one of its labels, else 0."""
+    y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))
+    right: Tensor = y.argmax(1).cpu() == (labels[0] if isinstance(labels, tuple) else labels).cpu()
+    return right.double()
 
 
 def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[str, Metric | str]:
@@ -234,5 +231,5 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
     classes = classes and not samples.has_numbers(inputs, output.shape[1:])
     if classes and samples.has_labels(inputs):
-        return ACCURACY, accuracy(inputs)
+        return ACCURACY, accuracy
     return ("agreement", "agreement") if classes else ("signal", "signal")
