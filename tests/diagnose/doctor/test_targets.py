@@ -110,6 +110,8 @@ def test_renumbered_classes() -> None:
     assert targets is not None
     assert targets.renumbered(nn.functional.one_hot((y + 1) % 3, 3).float()) == 1
     assert targets.renumbered(torch.zeros(8, 3)) == pytest.approx(3 / 8)
+    rare = Targets(torch.arange(40), True)
+    assert rare.renumbered(nn.functional.one_hot((rare.values + 1) % 40, 40).float()) == 0  # each is seen once
 
 
 def simulation(net: nn.Module, x: Tensor) -> intact8.Simulation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,7 @@ def doctor(
     remedies: bool = True,
     max_samples: int = 2048,
     seconds: float = 2.0,
+    budget: float = 120.0,
     seed: int = 0,
     progress: Callable[[str], object] | None = None,
 ) -> DoctorReport:
@@ -87,6 +89,8 @@ def doctor(
         remedies: whether to try remedies; otherwise it ends with the findings, and "after" is as "before".
         max_samples: samples of ``data`` and of ``calibration`` to read at most.
         seconds: seconds for measuring time; 0 leaves it out.
+        budget: seconds of work from which nothing more is tried; half of them are for what may be wrong with the float
+            network, where the likely faults are tried first. What has begun is ended, and reported.
         seed: seed that divides the data.
         progress: called with the name of every step.
 
@@ -102,7 +106,7 @@ def doctor(
         >>> report.confidence.passed, report.metric, report.outcome("after").name
         (True, 'agreement', 'after')
     """
-    step = progress or (lambda _: None)
+    step, began = progress or (lambda _: None), time.monotonic()
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
     warn_of_training_mode(model)
@@ -149,8 +153,8 @@ def doctor(
     answers = answers_of(exact, chosen, len(before.graph.inputs))
     units = None if answers is None else answers.units
     exact.weigh(units)
-    found = examine(network, before, given, chosen, step, known, answers)
-    search = RecipeSearch(network, exact, given, better, candidate, before)
+    found = examine(network, before, given, chosen, step, known, answers, began + budget / 2)
+    search = RecipeSearch(network, exact, given, better, candidate, before, until=began + budget)
     refusal = refused(found.findings)
     if remedies and not refusal:
         search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)

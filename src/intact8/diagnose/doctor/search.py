@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -49,6 +50,7 @@ class RecipeSearch:
         candidate: the best way to quantize so far.
         sim, noise, metric: the simulation of that candidate, its noise and its metric on those samples.
         trials: remedies tried so far.
+        until: time (``time.monotonic()``) from which no more are tried.
     """
 
     network: FloatNetwork
@@ -60,6 +62,7 @@ class RecipeSearch:
     noise: float = math.nan
     metric: float = math.nan
     trials: list[Trial] = field(default_factory=list)
+    until: float = math.inf
 
     def run(self, findings: tuple[Finding, ...], worst: list[str], tolerance: float, again: bool, step: Step) -> None:
         """Try remedies for findings, then settings for all networks, and in the end to leave layers float.
@@ -94,6 +97,8 @@ class RecipeSearch:
         best: tuple[float, float, Remedy, Simulation] | None = None
         tried: list[tuple[Remedy, float, float]] = []
         for remedy in remedies:
+            if time.monotonic() > self.until:
+                break
             step(f"trying: {remedy.text}")
             data = self.better if remedy.candidate.recalibrate else self.given
             try:
