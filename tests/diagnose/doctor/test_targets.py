@@ -137,7 +137,9 @@ def test_weights_as_initialized_and_copies_of_rows() -> None:
         ((10, 20), (6 / 30) ** 0.5, 0.05, False),  # two hundred numbers reach one of several bounds by chance
         ((64, 48), (6 / 112) ** 0.5, 0.0, True),
         ((64, 48), 48**-0.5, 0.1, True),
-        ((64, 48), 48**-0.5, 0.4, False),  # a bias that was trained beside it
+        ((16, 12), 12**-0.5, 0.1, True),
+        ((16, 12), 12**-0.5, 0.4, False),  # a bias that was trained beside it
+        ((64, 48), 48**-0.5, 0.4, True),  # so many numbers are no chance: a decoder that was tied, say
     ],
 )
 def test_a_trained_layer_is_not_taken_for_one_as_initialized(

@@ -511,7 +511,7 @@ def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float
 
     Args:
         weight: the weight, (outputs, inputs, …).
-        bias: the bias beside it, if any: where it has been trained, so has the weight.
+        bias: the bias beside it, if any: where it has been trained, so have a few weights.
         gates: of the recurrent layer whose weights these are, which begin by its hidden size; 0 of others.
     """
     size = weight.abs().double().reshape(-1).sort().values
@@ -520,7 +520,8 @@ def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float
     spatial = weight[0, 0].numel()
     fan = len(weight) // gates if gates else weight.shape[1] * spatial
     usual = fan**-0.5  # what PyTorch's own layers begin with, their biases, too, of which recurrent ones add two
-    if bias is not None and float(bias.abs().max()) > usual * (2 if gates else 1) * (1 + 1e-6):
+    trained = bias is not None and float(bias.abs().max()) > usual * (2 if gates else 1) * (1 + 1e-6)
+    if trained and len(size) < MANY:
         return 0.0
     bounds = {usual: OVERSHOT}
     if len(size) >= MANY:  # a few numbers reach one of several bounds by chance
