@@ -29,19 +29,22 @@ class Planted:
 
     Attributes:
         model, calibration, recipe, sim: as the user has them.
-        x, y: representative labelled data, none of it among ``calibration``; of several inputs a tuple.
+        x, y: representative labelled data, none of it among ``calibration``; of several inputs a tuple. ``y`` None:
+            without labels.
+        metric: a metric of the user's own.
         place: the layer whose fault it is, "calibration data" or "network".
         causes: answers that count as right.
     """
 
     model: nn.Module
     x: Any
-    y: Tensor
+    y: Any
     calibration: Any
     place: str
     causes: tuple[str, ...]
     recipe: Recipe | None = MINMAX
     sim: Any = None
+    metric: Any = None
 
 
 class World:

@@ -294,8 +294,9 @@ PLANTS |= {
 def examined(planted: Planted, remedies: bool = False) -> intact8.DoctorReport:
     """The doctor's report about a patient."""
     xs = planted.x if isinstance(planted.x, tuple) else (planted.x,)
-    data = list(zip(*(t.split(100) for t in (*xs, planted.y)), strict=True))
-    given = {"calibration": planted.calibration, "recipe": planted.recipe, "sim": planted.sim}
+    known = xs if planted.y is None else (*xs, planted.y)
+    data = list(zip(*(t.split(100) for t in known), strict=True))
+    given = {name: getattr(planted, name) for name in ("calibration", "recipe", "sim", "metric")}
     return intact8.doctor(planted.model, data, remedies=remedies, seconds=0, **given)
 
 

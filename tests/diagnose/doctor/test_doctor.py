@@ -14,6 +14,7 @@ import intact8
 from intact8 import Recipe, Scheme, recipes
 from intact8.diagnose.doctor import DoctorReport, Finding
 from intact8.diagnose.doctor.run import accuracy
+from intact8.diagnose.doctor.search import to_leave_float
 from intact8.engines import available_engines
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -111,9 +112,9 @@ def test_metric_of_images_is_their_signal() -> None:
 def test_metric_of_your_own() -> None:
     seen = []
 
-    def mine(outputs: Tensor, batch: Any) -> float:
-        seen.append(batch[1])
-        return float((outputs.argmax(1) == batch[1]).double().mean())
+    def mine(outputs: Tensor, labels: Tensor) -> float:
+        seen.append(labels)
+        return float((outputs.argmax(1) == labels).double().mean())
 
     labels = torch.arange(64) % 5
     data = list(zip(images(64).split(32), labels.split(32), strict=True))
@@ -125,7 +126,30 @@ def test_metric_of_your_own() -> None:
 
 def test_accuracy_is_of_the_labels() -> None:
     y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    assert accuracy(1)(y, (None, torch.tensor([0, 1, 1]))).tolist() == [1, 1, 0]
+    assert accuracy(y, torch.tensor([0, 1, 1])).tolist() == [1, 1, 0]
+
+
+def test_a_metric_without_labels_is_refused() -> None:
+    with pytest.raises(intact8.InputError, match="data without labels"):
+        intact8.doctor(network(), images(64), metric=accuracy, seconds=0, remedies=False)
+
+
+def test_the_verdict_tells_what_the_recipe_leaves_float_from_what_has_no_integer_form() -> None:
+    recipe = Recipe(overrides={"*": None})
+    reason = intact8.doctor(network(), images(64), recipe=recipe, seconds=0, remedies=False).verdict.reason
+    assert "the recipe leaves all of it float" in reason
+
+
+def test_remedies_leave_something_quantized() -> None:
+    """However much is lost, a program without an integer is no remedy."""
+
+    def groups(**overrides: Any) -> list[list[str]]:
+        sim = intact8.prepare(network(), images(2), recipe=Recipe(overrides=overrides))
+        both = Finding("stale_range", "0", "error", "", "", sites=(("weight", "0"), ("weight", "3")))
+        return to_leave_float([both], ["7"], sim)
+
+    assert groups() == [["0", "3"], ["7"]]
+    assert groups(**{"7": None}) == [] == groups(**{"7": None, "3": None})
 
 
 def test_given_simulation_is_examined_and_not_changed() -> None:

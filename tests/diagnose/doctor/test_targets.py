@@ -110,6 +110,8 @@ def test_renumbered_classes() -> None:
     assert targets is not None
     assert targets.renumbered(nn.functional.one_hot((y + 1) % 3, 3).float()) == 1
     assert targets.renumbered(torch.zeros(8, 3)) == pytest.approx(3 / 8)
+    rare = Targets(torch.arange(40), True)
+    assert rare.renumbered(nn.functional.one_hot((rare.values + 1) % 40, 40).float()) == 0  # each is seen once
 
 
 def simulation(net: nn.Module, x: Tensor) -> intact8.Simulation:
@@ -127,6 +129,28 @@ def test_weights_as_initialized_and_copies_of_rows() -> None:
         net[4].weight.copy_(net[4].weight[:1].expand(16, 16))
     found = {f.place: f.message for f in untrained(simulation(net, torch.randn(32, 16)))}
     assert found.keys() == {"4", "5"} and "copies" in found["4"] and "initialized" in found["5"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "bound", "bias", "initialized"),
+    [
+        ((10, 20), (6 / 30) ** 0.5, 0.05, False),  # two hundred numbers reach one of several bounds by chance
+        ((64, 48), (6 / 112) ** 0.5, 0.0, True),
+        ((64, 48), 48**-0.5, 0.1, True),
+        ((16, 12), 12**-0.5, 0.1, True),
+        ((16, 12), 12**-0.5, 0.4, False),  # a bias that was trained beside it
+        ((64, 48), 48**-0.5, 0.4, True),  # so many numbers are no chance: a decoder that was tied, say
+    ],
+)
+def test_a_trained_layer_is_not_taken_for_one_as_initialized(
+    shape: tuple[int, int], bound: float, bias: float, initialized: bool
+) -> None:
+    weight = torch.linspace(-bound, bound, shape[0] * shape[1])[torch.randperm(shape[0] * shape[1])]
+    net = nn.Sequential(nn.Linear(shape[1], shape[0]))
+    with torch.no_grad():
+        net[0].weight.copy_(weight.reshape(shape))
+        net[0].bias.fill_(bias)
+    assert bool(untrained(simulation(net, torch.randn(32, shape[1])))) == initialized
 
 
 def test_weights_that_are_huge_in_most_layers() -> None:

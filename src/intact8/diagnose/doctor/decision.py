@@ -8,6 +8,7 @@ from functools import partial
 
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.float_network import FloatNetwork
+from intact8.diagnose.doctor.network_checks import LEFT_FLOAT
 from intact8.diagnose.doctor.report import Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples
 from intact8.engines import available_engines
@@ -42,7 +43,9 @@ def decide(
     batch = held_out.batches[0]
     metrics = f"{exact.metric:.4g} in float, {after.metric:.4g} in int8"
     if not sim.points:
-        return Verdict(False, "do not quantize this: there is nothing in it that has an integer form", drop)
+        asked = LEFT_FLOAT in sim.placed.float_nodes.values()
+        why = "the recipe leaves all of it float" if asked else "there is nothing in it that has an integer form"
+        return Verdict(False, f"do not quantize this: {why}", drop)
     if seconds <= 0:
         holds = f"accuracy holds: {metrics}; time was not measured"
         return Verdict(not lost, f"do not quantize this as it is: {metrics}" if lost else holds, drop)

@@ -70,6 +70,7 @@ def examine(
     step: Step,
     known: list[Finding],
     answers: Answers | None,
+    until: float,
 ) -> Examination:
     """Examine a calibrated simulation.
 
@@ -81,6 +82,7 @@ def examine(
         step: called with the name of what begins.
         known: what was found before.
         answers: how the float network answers on ``data``; None without class indices.
+        until: time (``time.monotonic()``) from which no more repairs of the float network are tried.
     """
     ranked = data.first(RANKED)
     step("confidence")
@@ -89,7 +91,7 @@ def examine(
     stale = stale_batch_norm(network, sim.graph, data)
     if stale and not stale_batch_norm(network, sim.graph, calibration):
         stale = []  # the data are unlike those the network was trained and calibrated on
-    findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked), *stale]
+    findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked, sim.graph), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
     counted = dead_channels(sim.graph, sim.weight_points, seen)
@@ -98,7 +100,7 @@ def examine(
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
-    findings = put_right(sim, answers, data, [*findings, *shown_by_weights])
+    findings = put_right(sim, answers, data, [*findings, *shown_by_weights], until)
     findings = behind_statistics(findings, network, sim, answers, data)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 from typing import Any
@@ -18,6 +19,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.repairs import (
     LARGE_EPS,
     RECOVERS,
@@ -67,7 +69,8 @@ OVERCONFIDENT = 0.15
 other inputs than in training. Trained networks, overfitted ones among them, stay below 0.1 on data like theirs."""
 
 TOO_LARGE = 4.0
-"""Times as large as suits the labels from which scores are not those of training; sound networks stay below 2."""
+"""Times as large as suits the labels, a power of two, beyond which scores are not those of training. Most sound
+networks stay below 2; a recommender that had learned its samples by heart came to 4."""
 
 OTHER_UNITS = 0.06
 """Share of the variance that answers explain in other units only, from which they are not what was trained: least
@@ -82,6 +85,16 @@ HEALED = 0.4
 
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
+
+SURELY_RIGHT = 0.9
+"""Share of the way from guessing to always right from which no layer is as it began."""
+
+OVERSHOT, MANY = 8.0, 512
+"""Mean gaps of uniform numbers that their largest one may stay below their bound, and weights from which bounds are
+tried that PyTorch's own layers do not begin with."""
+
+PROOF = frozenset({"bound", "copies", "numbers"})
+"""Entries of the evidence of weights that no training leaves behind."""
 
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
 COMPENSATING = ("stale_batch_norm", "wrong_scale")
@@ -372,9 +385,12 @@ def untrained(sim: Simulation) -> list[Finding]:
         weights = [name for role, name in node.params.items() if role.startswith("weight") and node.op != "batch_norm"]
         weights = [name for name in weights if sim.tensors[name].dim() > 1 and sim.tensors[name].numel() >= LEAST]
         layers += bool(weights)
-        bounds = [_uniform_bound(sim.tensors[name].detach()) for name in weights]
+        bounds = [_uniform_bound(sim.tensors[name].detach(), *_beside(node, name, sim.tensors)) for name in weights]
         copies = [_copies(sim.tensors[name].detach()) for name in weights]
-        if any(bounds):
+        blank = next((text for name in weights if (text := _numbers(sim.tensors[name].detach()))), "")
+        if blank:
+            found.append(_finding("wrong_weights", node.name, f"{weights[0]} holds {blank}", numbers=blank))
+        elif any(bounds):
             message = f"{weights[0]} is uniform in ±{max(bounds):.3g}, as it is initialized, and was never trained"
             found.append(_finding("wrong_weights", node.name, message, bound=max(bounds)))
         elif any(2 * same > len(sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
@@ -383,8 +399,61 @@ def untrained(sim: Simulation) -> list[Finding]:
     if 2 * len(found) > layers > 1:
         message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
         found = [_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
+    found += [*_empty_tables(sim), *_copied_layers(sim, {f.place for f in found})]
     found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+
+
+def _numbers(weight: Tensor) -> str:
+    """Return in words that weights are numbers that no training ends with: zeros, or whole numbers; else ""."""
+    if not bool(weight.any()):
+        return "nothing but zeros"
+    whole = bool((weight == weight.round()).all())
+    share = float((weight == 0).double().mean())
+    return f"whole numbers only, {share:.0%} of them zeros, as after a cast to integers" if whole else ""
+
+
+def _empty_tables(sim: Simulation) -> list[Finding]:
+    """Return findings of parameters that are added to, as positions are, and hold nothing but zeros."""
+    trained = {name for name, _ in sim.named_parameters()}
+    values = {n.name: n.params["value"] for n in sim.graph if n.op == "constant"}
+    blank = [
+        place
+        for place, name in values.items()
+        if name in trained and sim.tensors[name].numel() >= LEAST and not bool(sim.tensors[name].any())
+    ]
+    return [
+        _finding("wrong_weights", place, f"{values[place]} holds nothing but zeros", numbers="zeros") for place in blank
+    ]
+
+
+def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
+    """Return findings of layers whose names differ in numbers only and whose weights are another's, bit by bit."""
+    alike: dict[tuple[Any, ...], list[Node]] = defaultdict(list)
+    for node in sim.graph:
+        weight = sim.tensors[node.params["weight"]].detach() if "weight" in node.params else torch.zeros(0)
+        if node.op != "batch_norm" and weight.dim() > 1 and weight.numel() >= LEAST and node.name not in told:
+            alike[re.sub(r"\d+", "#", node.name), weight.shape, float(weight.double().sum())].append(node)
+    found = []
+    for nodes in alike.values():
+        first, *others = nodes
+        weight = sim.tensors[first.params["weight"]]
+        apart = [n for n in others if n.params["weight"] != first.params["weight"]]
+        same = [n for n in apart if torch.equal(sim.tensors[n.params["weight"]], weight)]
+        if same:
+            names = ", ".join(n.name for n in same)
+            message = f"the weights of {names} are those of {first.name}, bit by bit"
+            found.append(_finding("wrong_weights", same[0].name, message, copies=len(same)))
+    order = {name: i for i, name in enumerate(sim.graph.nodes)}
+    return sorted(found, key=lambda f: order[f.place])
+
+
+def _beside(node: Node, name: str, tensors: Mapping[str, Tensor]) -> tuple[Tensor | None, int]:
+    """Return the bias beside a weight of a node, if any, and the number of gates of a recurrent one."""
+    role = next(role for role, of in node.params.items() if of == name)
+    bias = node.params.get(role.replace("weight", "bias", 1))
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}.get(node.op, 0)
+    return None if bias is None else tensors[bias].detach(), gates
 
 
 def _untouched(sim: Simulation) -> list[Finding]:
@@ -437,18 +506,29 @@ def _copies(weight: Tensor) -> int:
     return len(rows) - len(torch.unique(rows, dim=0))
 
 
-def _uniform_bound(weight: Tensor) -> float:
-    """Return how far uniform initialization goes where these weights look like it; else 0."""
+def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float:
+    """Return how far uniform initialization goes where these weights look like it; else 0.
+
+    Args:
+        weight: the weight, (outputs, inputs, …).
+        bias: the bias beside it, if any: where it has been trained, so have a few weights.
+        gates: of the recurrent layer whose weights these are, which begin by its hidden size; 0 of others.
+    """
     size = weight.abs().double().reshape(-1).sort().values
     if len(size) < 2 * LEAST:
         return 0.0
     spatial = weight[0, 0].numel()
-    ways = {weight.shape[1] * spatial, weight.shape[0] * spatial, weight.shape[0] // 4, weight.shape[0] // 3}
-    bounds = [fan**-0.5 for fan in ways if fan]
-    bounds += [(6 / fan) ** 0.5 for fan in (*ways, (weight.shape[0] + weight.shape[1]) * spatial) if fan]
-    largest = float(size[-1])
-    for bound in bounds:
-        if bound * (1 - 8 / len(size)) <= largest <= bound * (1 + 1e-6):
+    fan = len(weight) // gates if gates else weight.shape[1] * spatial
+    usual = fan**-0.5  # what PyTorch's own layers begin with, their biases, too, of which recurrent ones add two
+    trained = bias is not None and float(bias.abs().max()) > usual * (2 if gates else 1) * (1 + 1e-6)
+    if trained and len(size) < MANY:
+        return 0.0
+    bounds = {usual: OVERSHOT}
+    if len(size) >= MANY:  # a few numbers reach one of several bounds by chance
+        both = (weight.shape[0] + weight.shape[1]) * spatial
+        bounds |= {(6 / n) ** 0.5: OVERSHOT / 2 for n in (both, weight.shape[1] * spatial)}
+    for bound, slack in bounds.items():
+        if bound * (1 - slack / len(size)) <= float(size[-1]) <= bound * (1 + 1e-6):
             steps = torch.arange(1, len(size) + 1, dtype=torch.float64, device=size.device) / len(size)
             apart = float((size / bound - steps).abs().max()) * len(size) ** 0.5
             if apart < 1.36:  # Kolmogorov and Smirnov, 5 %; no trained layer of twenty networks came below 1.9
@@ -480,11 +560,13 @@ def behind_statistics(
                 f"if {repair.text}, the inputs of batch norm {name} are those of training again: off by {after:.2f}, "
                 f"not {before:.2f} standard deviations"
             )
-            place = NETWORK if repair.change else repair.node.name
+            place = NETWORK if repair.cause == INPUTS_ARE_WRONG else repair.node.name
             if all((f.cause, f.place) != (repair.cause, place) for f in known):
                 out.append(Finding(repair.cause, place, "error", message, TRAIN_ON, evidence={"fits": after}))
             continue
         place = _layer_before(graph, node)
+        if answers is not None and _old_everywhere(network, sim, samples, answers):
+            finding = replace(finding, evidence={**finding.evidence, "healed": True})
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
         if others or answers is None or not _mostly_lost(answers) or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
@@ -504,10 +586,23 @@ def behind_statistics(
     return out
 
 
+def _old_everywhere(network: FloatNetwork, sim: Simulation, samples: Samples, answers: Answers) -> bool:
+    """Return whether new statistics of all batch norms, and not of the first that is off alone, heal the network."""
+    norms = sum("bn" in node.attrs or node.op == "batch_norm" for node in sim.graph)
+    score = _score(_renewed(network, samples, None), samples, answers) if norms > 1 else 0.0
+    return 1 - score < HEALED * (1 - answers.score)
+
+
 def _mostly_lost(answers: Answers) -> bool:
     """Return whether a network has lost most of what there is to learn, as wrong weights make it."""
     chance = answers.targets.chance()
     return answers.score - chance < MOST * (1 - chance)
+
+
+def _surely_right(answers: Answers) -> bool:
+    """Return whether a network has learned nearly all there is to learn, as none does without one of its layers."""
+    chance = answers.targets.chance()
+    return answers.score - chance > SURELY_RIGHT * (1 - chance)
 
 
 def _norm_behind(graph: Graph, node: Node) -> bool:
@@ -663,7 +758,7 @@ def wrong_network(
             severity = "error" if answers.renumbered - answers.score > 2 * OTHER_UNITS else "warning"
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
-            severity = "warning"
+            severity = "warning" if answers.too_large > TOO_LARGE else "note"
         shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" for f in known)
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
         if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME * targets.classes, MOST):
@@ -690,6 +785,11 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     """
     wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
     repaired = {finding.place for finding in findings if "recovers" in finding.evidence}
+
+    def begun(finding: Finding, answers: Answers) -> bool:
+        """Where nearly all is right, a layer that looks as it began is no fault."""
+        return bool(PROOF & finding.evidence.keys()) and _surely_right(answers)
+
     out = []
     for finding in findings:
         if finding.evidence.get("untouched") and finding.place not in repaired:
@@ -701,7 +801,9 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             and finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
         ):
             finding = replace(finding, severity="error")
-        elif not wrong and answers is not None and finding.cause == "dead_channels":
+        elif (not wrong and answers is not None and finding.cause == "dead_channels") or (
+            not wrong and answers is not None and "bound" in finding.evidence and _surely_right(answers)
+        ):
             finding = replace(finding, severity="note")
         elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
@@ -710,7 +812,9 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     return [*out, *verdict]
 
 
-def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding]) -> list[Finding]:
+def put_right(
+    sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding], until: float = math.inf
+) -> list[Finding]:
     """Return what is known of single layers, with what the best repair shows: it names the operation that is wrong.
 
     Args:
@@ -718,13 +822,14 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         answers: how it answers in float; None where no class indices are known, and nothing can be tried.
         samples: the samples that were answered.
         known: findings of single layers.
+        until: time (``time.monotonic()``) from which nothing more is tried.
     """
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
     direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
     least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
-    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets) if r.helps]
+    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets, until) if r.helps]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
-    helping = [r for r in helping if not r.repair.change or r.share > least]
+    helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
@@ -733,7 +838,8 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
     if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
-    inputs = next((r for r in alike if r.repair.change), None)  # prepared wrongly more often than layers are
+    # They are prepared wrongly more often than layers are.
+    inputs = next((r for r in alike if r.repair.cause == INPUTS_ARE_WRONG), None)
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
     def suspected(found: Repaired) -> tuple[int, bool]:
@@ -753,7 +859,11 @@ def put_right(sim: Simulation, answers: Answers | None, samples: Samples, known:
         f"away {best.share:.0%} of its loss"
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
-    evidence = {"recovers": best.share, "accuracy": best.accuracy}
+    evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
+    chance = answers.targets.chance()
+    learned = best.accuracy[1] - chance > 2 * ABOVE_CHANCE * (1 - chance)
+    if answers.guesses and learned and cause not in COMPENSATING:
+        evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
     if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead
         dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
@@ -812,11 +922,12 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     seen = any(f.cause == "wrong_weights" and "recovers" not in f.evidence for f in findings)
     apart = [f for f in findings if not (grown and f.cause in COMPENSATING)]  # a scale may make up for what has grown
     explained = any("recovers" in f.evidence for f in apart)
-    whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen
+    told = any({"explains", "healed"} & f.evidence.keys() for f in findings)
+    whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen and not told
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
     whole |= any(f.cause == "float_network_wrong" and "layers" in f.evidence for f in findings)  # in most layers
-    whole &= not any({"bound", "copies"} & f.evidence.keys() for f in findings)  # weights that are a proof
+    whole &= not any(PROOF & f.evidence.keys() for f in findings)
 
     def key(finding: Finding) -> tuple[int, int, int]:
         kind = FLOAT_CAUSES.index(finding.cause)
@@ -828,7 +939,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
             # Behind what the results themselves show, a repair that leaves a part may be making up for it.
             told &= places.get(finding.place, 0) <= first or finding.evidence.get("recovers", 0.0) > NEARLY_ALL
-            if {"bound", "copies"} & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
+            if PROOF & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,18 +17,20 @@ from intact8.capture.graph import Graph
 from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.evaluate import LABELS
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity.metrics import METRICS
 from intact8.diagnose.sensitivity.metrics import Metric as Measure
 from intact8.diagnose.shared_calibration import SharedCalibration
+from intact8.errors import InputError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import simulate_captured
 from intact8.simulation.quantized_tensor import real
 from intact8.simulation.simulation import Simulation
 
 Metric = Callable[[Any, Any], Any]
-"""Called with the network's outputs and the batch as the data gave it: a number that is a mean over the samples, or
-one number per sample."""
+"""Called with the network's outputs, in the form in which it returns them, and the labels, as the metrics of
+:func:`intact8.evaluate` and :func:`intact8.tune` are: a number that is a mean over the samples, or one per sample."""
 
 
 class FloatNetwork:
@@ -65,7 +67,7 @@ class FloatNetwork:
         """Return the mean of a metric over samples."""
         total = 0.0
         for batch in samples:
-            total += float(torch.as_tensor(metric(self(batch), batch.batch)).double().mean()) * len(batch)
+            total += scored(metric, self(batch), batch, len(self.captured.graph.inputs)) * len(batch)
         return total / max(len(samples), 1)
 
     def prepare(self, recipe: Recipe) -> Simulation:
@@ -79,6 +81,24 @@ class FloatNetwork:
         sim = self.prepare(recipe)
         self._calibrations[id(calibration)][1].calibrate(sim)
         return sim
+
+
+def scored(metric: Metric, outputs: Any, batch: Chunk, inputs: int) -> float:
+    """Return what a metric says of the outputs for one batch, whose labels follow so many inputs.
+
+    Raises:
+        InputError: the batch has no labels.
+    """
+    given = batch.batch
+    if isinstance(given, Mapping):
+        labels = [given[key] for key in LABELS if key in given][:1]
+    else:
+        labels = list(given[inputs:]) if isinstance(given, (tuple, list)) else []
+    if not labels:
+        remedy = "give batches (inputs…, labels), or leave the metric out"
+        raise InputError("a metric, and data without labels", where="doctor", remedy=remedy)
+    value = metric(outputs, labels[0] if len(labels) == 1 else tuple(labels))
+    return float(torch.as_tensor(value, dtype=torch.float64).mean())
 
 
 def outputs_of(sim: Simulation, batch: Chunk) -> list[Tensor]:
@@ -122,6 +142,7 @@ class FloatOutputs:
 
     def __init__(self, sim: Simulation, samples: Samples, metric: Metric | str | None) -> None:
         self.samples, self.metric, self.rebuild = samples, metric, sim.captured.rebuild
+        self.inputs = len(sim.graph.inputs)
         with unquantized(sim):
             self.outputs = [outputs_of(sim, batch) for batch in samples]
         self.weights = [
@@ -186,8 +207,8 @@ class FloatOutputs:
         total = 0.0
         for batch, ys, exact in zip(self.samples, outputs, self.outputs, strict=True):
             if isinstance(self.metric, str):
-                value: Any = (ys[0].argmax(1) == exact[0].argmax(1)).double()
+                value = float((ys[0].argmax(1) == exact[0].argmax(1)).double().mean())
             else:
-                value = self.metric(self.rebuild(ys), batch.batch)
-            total += float(torch.as_tensor(value, dtype=torch.float64).mean()) * len(batch)
+                value = scored(self.metric, self.rebuild(ys), batch, self.inputs)
+            total += value * len(batch)
         return total / max(len(self.samples), 1)

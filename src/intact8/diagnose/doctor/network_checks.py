@@ -17,6 +17,7 @@ from intact8.diagnose.chunks import Chunk, cut
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import RECURRENT, along_samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
@@ -26,6 +27,9 @@ from intact8.simulation.simulation import Simulation
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
 """Words by which placement says that an operation has an integer form in other recipes."""
+
+LEFT_FLOAT = "the recipe keeps it float"
+"""Words by which placement says that the recipe, or a remedy, leaves an operation float."""
 
 FLOAT_NOISE = 1e-3
 """Outputs may differ by this share of the largest one: folding batch norm and another order of sums do that."""
@@ -75,24 +79,31 @@ def mismatch(confidence: Confidence) -> list[Finding]:
     return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence=evidence)]
 
 
-def batch_dependence(network: FloatNetwork, samples: Samples) -> list[Finding]:
-    """Return the finding of answers that depend on the other samples of a batch."""
+def batch_dependence(network: FloatNetwork, samples: Samples, graph: Graph) -> list[Finding]:
+    """Return the finding of answers that depend on the other samples of a batch, at a recurrent layer along them."""
     batch = samples.batches[0]
     if network.static is not None or len(batch) < 2:
         return []
-    alone = cut(batch.batch, torch.arange(1), len(batch))
     leaves = torch.utils._pytree.tree_leaves
     worst = 0.0
-    try:
-        given = leaves(network(Chunk([], alone, 1)))
-    except Exception:  # noqa: BLE001 - the model's own code may refuse a sample alone, where a length is the longest's
-        return []
-    for y, other in zip(leaves(network(batch)), given, strict=True):
-        same = isinstance(y, Tensor) and y.is_floating_point() and y.dim() > 0 and y.shape[1:] == other.shape[1:]
-        if same and len(y) == len(batch) and len(other) == 1:
-            worst = max(worst, float((y[:1] - other).abs().max()) / max(float(y.abs().max()), 1e-30))
+    for at in (0, len(batch) - 1):  # what runs along the samples leaves the first one as it is
+        alone = cut(batch.batch, torch.tensor([at]), len(batch))
+        try:
+            given = leaves(network(Chunk([], alone, 1)))
+        except Exception:  # noqa: BLE001 - the model's code may refuse a sample alone, where a length is the longest's
+            return []
+        for y, other in zip(leaves(network(batch)), given, strict=True):
+            same = isinstance(y, Tensor) and y.is_floating_point() and y.dim() > 0 and y.shape[1:] == other.shape[1:]
+            if same and len(y) == len(batch) and len(other) == 1:
+                worst = max(worst, float((y[at] - other[0]).abs().max()) / max(float(y.abs().max()), 1e-30))
     if not worst > FLOAT_NOISE:
         return []
+    along = [n.name for n in graph if n.op in RECURRENT and along_samples(graph.nodes[n.inputs[0]].shape)]
+    if along:
+        message = f"it runs along the samples of a batch: the answer to one changes by {worst:.1%} if it is alone"
+        remedy = "give it (steps, samples, features), or make it with batch_first=True"
+        evidence: dict[str, Any] = {"relative_change": worst}
+        return [Finding("batch_dependence", along[0], "error", message, remedy, evidence=evidence)]
     message = f"the answer to a sample changes by {worst:.1%} of the largest output if it is the only one of its batch"
     remedy = "look for a softmax, a mean or a norm that runs along dimension 0, the samples"
     evidence = {"relative_change": worst}
@@ -249,7 +260,7 @@ def islands(placed: Placed, recipe: Recipe) -> list[Finding]:
         node = placed.graph.nodes.get(name)
         if node is not None and layers_only and node.op not in HEAVY:
             continue
-        if node is not None and reason == "the recipe keeps it float":
+        if node is not None and reason == LEFT_FLOAT:
             message = (
                 f"the recipe keeps this {node.op} float; {placed.transitions} conversions between float and integers "
                 "in the network"

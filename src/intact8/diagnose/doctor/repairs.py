@@ -7,9 +7,10 @@ log-likelihood of the labels, each network at the temperature that suits it best
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import permutations, takewhile
 from typing import Any
 
@@ -19,7 +20,18 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.network_checks import STALE, distance, off_by
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import (
+    UNCHANGED,
+    filling,
+    function_of,
+    otherwise,
+    source_of,
+    together,
+    with_function,
+    word_of,
+)
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.tensor_statistics import axis_of
 from intact8.diagnose.executors import FloatExecutor, unquantized
@@ -54,58 +66,17 @@ SIZES = 8.0
 SATURATES = 8.0
 """Size of a bias from which a gate stays open or closed, whatever comes in."""
 
-PADDED = 0.2
-"""Share of rows that end in one index, twice at least, from which it may be what fills them up."""
-
-RELU = {"kind": "clamp", "min": 0.0, "max": None}
-
 PAIRS = 2000
 """Pairs of layers that are looked at for weights that were exchanged."""
 
 KEPT = 2**25
 """Numbers of a network's tensors that are kept at a time, about."""
 
+AT_ONCE = 32
+"""Repairs that are tried together, after which the time is looked at."""
+
 DISCRETE = ("float_network_wrong", "wrong_setting", "wrong_weights", "exploded_weight", "exploded_channel")
 """Causes of repairs that are more than a change of scale."""
-
-UNCHANGED = frozenset({"input", "quantize", "dequantize", "requantize"})
-
-
-@dataclass(frozen=True)
-class Repair:
-    """One thing put right.
-
-    Attributes:
-        cause: name of the fault if it helps.
-        text: what is done.
-        node: computed in place of the operation of that name.
-        tensors: in place of the network's.
-        gain: factor of the result.
-        behind: computed of the result, if anything.
-        shift: taken from the result.
-        others: further operations that read ``tensors``.
-        change: how else the input ``node`` is prepared.
-        order: in which it takes its inputs, where it is another one.
-    """
-
-    cause: str
-    text: str
-    node: Node
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    gain: float | Tensor = 1.0
-    behind: Node | None = None
-    shift: Tensor | None = None
-    others: tuple[Node, ...] = ()
-    change: Callable[[Tensor], Tensor] | None = None
-    order: tuple[int, ...] = ()
-
-    def value(self, sim: Simulation, inputs: Sequence[Tensor]) -> Tensor:
-        """Compute the operation as it should be."""
-        compute = FloatExecutor({**sim.tensors, **self.tensors})
-        inputs = [inputs[i] for i in self.order] if self.order else inputs
-        y = inputs[0] if self.node.op == "dropout" else compute(self.node, inputs)
-        y = y if self.shift is None else y - self.shift
-        return (y if self.behind is None else compute(self.behind, [y])) * self.gain
 
 
 @dataclass(frozen=True)
@@ -132,32 +103,53 @@ class Repaired:
         if "eps" in self.repair.text:
             return self.share > EXTREME and self.sureness > 2
         extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
-        least, sure = EXTREME if extreme else RECOVERS, SURE - 0.5 if extreme or self.repair.change else SURE
+        prepared = self.repair.cause == INPUTS_ARE_WRONG
+        least, sure = EXTREME if extreme else RECOVERS, SURE - 0.5 if extreme or prepared else SURE
         return self.share > least and self.sureness > sure
 
 
-def tried_repairs(sim: Simulation, samples: Samples, targets: Targets) -> list[Repaired]:
-    """Try repairs and return the best ones, the best first.
+def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: float = math.inf) -> list[Repaired]:
+    """Try repairs, the likely ones first, and return the best ones, the best first.
 
     Args:
         sim: a simulation of the network; its switches are as before afterwards.
         samples: the samples.
         targets: their right answers.
+        until: time (``time.monotonic()``) from which nothing more is tried.
     """
     few = samples.first(SCREENED)
     candidates = list(repairs(sim, samples))
-    before, given = _answers(sim, few, candidates)
-    now = targets.first(len(before))
-    order = sorted(range(len(candidates)), key=lambda i: float(now.losses(given[i]).mean()))
+    candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
+    now = targets.first(len(few))
+    losses: list[tuple[float, Repair]] = []
+    for start in range(0, len(candidates), AT_ONCE):
+        some = candidates[start : start + AT_ONCE]
+        answered = zip(_answers(sim, few, some)[1], some, strict=True)
+        losses += [(float(now.losses(y).mean()), repair) for y, repair in answered if y is not None]
+        if time.monotonic() > until:
+            break
     best: dict[str, list[Repair]] = {}
-    for repair in (candidates[i] for i in order):
+    for _, repair in sorted(losses, key=lambda pair: pair[0]):
         if len(best) < REFINED or repair.node.name in best:
             best.setdefault(repair.node.name, []).append(repair)
     finer = [r for found in best.values() for r in _finer(found)]
-    before, given = _answers(sim, samples, finer)
-    plain = targets.losses(before)
-    results = [_judged(repair, before, after, plain, targets) for repair, after in zip(finer, given, strict=True)]
+    results: list[Repaired] = []
+    for start in range(0, len(finer), AT_ONCE):
+        some = finer[start : start + AT_ONCE]
+        before, given = _answers(sim, samples, some)
+        plain = targets.losses(before)
+        pairs = zip(some, given, strict=True)
+        results += [_judged(repair, before, after, plain, targets) for repair, after in pairs if after is not None]
+        if time.monotonic() > until:
+            break
     return sorted(results, key=lambda r: r.loss[1])
+
+
+def _likely(repair: Repair) -> int:
+    """Return the rank of a repair: inputs, then what concerns several places, then one, then its size only."""
+    if repair.cause == INPUTS_ARE_WRONG:
+        return 0
+    return 1 if repair.also else 3 if repair.cause == "wrong_scale" else 2
 
 
 def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:
@@ -179,11 +171,15 @@ def _finer(found: list[Repair]) -> list[Repair]:
 
 def _answers(
     sim: Simulation, samples: Samples, candidates: Sequence[Repair], last: Node | None = None
-) -> tuple[Tensor, list[Tensor]]:
-    """Return the first output as it is and with every repair, (N, …); or what ``last`` gives, put in for its like."""
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Return the first output as it is and with every repair, (N, …); or what ``last`` gives, put in for its like.
+
+    What cannot be computed with a repair, as indices beyond a table, is None.
+    """
     plain: list[Tensor] = []
-    found: list[list[Tensor]] = [[] for _ in candidates]
-    behind = {n.name: _behind(sim.graph, n.name) for repair in candidates for n in (repair.node, *repair.others)}
+    found: list[list[Tensor] | None] = [[] for _ in candidates]
+    behind = {name: _behind(sim.graph, name) for repair in candidates for name in repair.names()}
+    affected = [set[str]().union(*(behind[name] for name in repair.names())) for repair in candidates]
     output, compute = sim.graph.outputs[0] if last is None else last.name, FloatExecutor(sim.tensors)
     with unquantized(sim), torch.no_grad():
         for inputs in joined(sim, samples):
@@ -194,20 +190,40 @@ def _answers(
             for node in nodes:
                 values[node.name] = compute(node, [values[i] for i in node.inputs])
             plain.append(values[output])
-            for repair, given in zip(candidates, found, strict=True):
-                own = {n.name for n in (repair.node, *repair.others)}
-                renewed = FloatExecutor({**sim.tensors, **repair.tensors})
-                affected = set().union(*(behind[name] for name in own))
-                changed = repair.change and repair.change(values[repair.node.name]).contiguous()
-                feed: dict[str, Tensor] = {} if changed is None else {repair.node.name: changed}
-                for node in (node for node in nodes if node.name in affected):
-                    taken = [feed.get(i, values[i]) for i in node.inputs]
-                    if node.name == repair.node.name and (node is not last or last is sim.graph.nodes[output]):
-                        feed[node.name] = repair.value(sim, taken)
-                    else:
-                        feed[node.name] = (renewed if node.name in own else compute)(node, taken)
-                given.append(feed.get(output, values[output]))
-    return torch.cat(plain), [torch.cat(given) for given in found]
+            for i, repair in enumerate(candidates):
+                given = found[i]
+                if given is not None:
+                    try:
+                        feed = _fed(sim, repair, [node for node in nodes if node.name in affected[i]], values, last)
+                        given.append(feed.get(output, values[output]))
+                    except (ArithmeticError, IndexError, RuntimeError, ValueError):  # it does not fit this network
+                        found[i] = None
+    return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
+
+
+def _fed(
+    sim: Simulation, repair: Repair, nodes: Sequence[Node], values: Mapping[str, Tensor], last: Node | None
+) -> dict[str, Tensor]:
+    """Return what operations give with a repair, given those that it affects, and the values of all without it."""
+    parts = {part.node.name: part for part in repair.parts()}
+    renewed = {node.name: FloatExecutor({**sim.tensors, **p.tensors}) for p in parts.values() for node in p.others}
+    compute = FloatExecutor(sim.tensors)
+    feed = {name: p.change(values[name]).contiguous() for name, p in parts.items() if p.change is not None}
+    whole = last is None or last is sim.graph.nodes[last.name]
+    for node in nodes:
+        taken = [feed.get(i, values[i]) for i in node.inputs]
+        part = parts.get(node.name)
+        if node.op == "embedding" and not 0 <= int(taken[0].min()) <= int(taken[0].max()) < len(
+            sim.tensors[node.params["weight"]]
+        ):
+            raise IndexError("an index outside of the table")
+        if part is not None and (node is not last or whole):
+            feed[node.name] = part.value(sim, taken, values)
+        elif part is not None:
+            feed[node.name] = FloatExecutor({**sim.tensors, **part.tensors})(node, taken)
+        else:
+            feed[node.name] = renewed.get(node.name, compute)(node, taken)
+    return feed
 
 
 def joined(sim: Simulation, samples: Samples) -> Iterator[list[Tensor]]:
@@ -270,6 +286,7 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
             yield from _heads(node, weight, before, sim.graph)
         yield from _rolled(node, sim.graph, sim.tensors)
     yield from _joined_otherwise(sim.graph)
+    yield from otherwise(sim, samples, nodes)
     layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
     yield from _sized(nodes, sim.tensors)
     yield from _exchanged(layers, sim.tensors)
@@ -397,44 +414,28 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))
-    now, foldable = _function(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
+    now, foldable = function_of(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     if usual and now != usual and node.op == "table" and not node.params:
-        changed = replace(node, attrs={"chain": usual})
-        yield Repair("wrong_setting", f"it computes {_word(usual)}, as elsewhere in the network", changed)
+        yield with_function(node, usual, f"it computes {word_of(usual)}, as elsewhere in the network")
     elif usual and now != usual and foldable and silent and "act.weight" not in node.params:
-        behind = replace(node, op="table", attrs={"chain": usual}, params={}, inputs=[node.name])
-        yield Repair("wrong_setting", f"{_word(usual)} follows, as elsewhere in the network", bare, behind=behind)
+        yield with_function(node, usual, f"{word_of(usual)} follows, as elsewhere in the network")
     if now and foldable:
-        yield Repair("wrong_setting", f"no {_word(now)} follows", bare)
+        yield Repair("wrong_setting", f"no {word_of(now)} follows", bare)
 
 
 def _usual_function(graph: Graph) -> list[Any]:
     """Return the activation that the network has most, as the chain of a table; [] where it has none."""
-    found = Counter(repr(_function(node)) for node in graph if _function(node))
-    return next((_function(n) for n in graph if repr(_function(n)) == found.most_common(1)[0][0]), []) if found else []
+    found = Counter(repr(function_of(node)) for node in graph if function_of(node))
+    return (
+        next((function_of(n) for n in graph if repr(function_of(n)) == found.most_common(1)[0][0]), []) if found else []
+    )
 
 
 def followed_by(graph: Graph, name: str, users: Mapping[str, Sequence[str]]) -> str:
     """Return the name of the activation of an operation, or of one that reads it; "" where there is none."""
-    chains = [_function(graph.nodes[n]) for n in (name, *users[name])]
-    return next((_word(chain) for chain in chains if chain), "")
-
-
-def _word(chain: list[Any]) -> str:
-    return ", ".join(str(part["attrs"].get("fn", part["op"])) for part in chain)
-
-
-def _function(node: Node) -> list[Any]:
-    """Return the activation of a node as the chain of a table; [] where it has none, or one with parameters."""
-    if node.op == "table":
-        return [] if node.params else list(node.attrs["chain"])
-    act = node.attrs.get("act") or {"kind": "prelu"}
-    if act == RELU:
-        return [{"op": "relu", "attrs": {}}]
-    return (
-        [] if act["kind"] == "prelu" else [{"op": act["kind"], "attrs": {k: v for k, v in act.items() if k != "kind"}}]
-    )
+    chains = [function_of(graph.nodes[n]) for n in (name, *users[name])]
+    return next((word_of(chain) for chain in chains if chain), "")
 
 
 def _statistics(
@@ -453,7 +454,7 @@ def _statistics(
 
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         if node.op in AFFINE and "bn" in node.attrs:
-            bare, x = _bare(node), real(inputs[0])
+            bare, x = without_norm(node), real(inputs[0])
             add(sums, node.name, plain(bare, [x]) if bare.params else x, 1)
         if (node.op in AFFINE or node.op.endswith("_norm")) and len(node.shape) > 1:
             y = real(output)
@@ -473,7 +474,7 @@ def _statistics(
     return statistics, sizes
 
 
-def _bare(node: Node) -> Node:
+def without_norm(node: Node) -> Node:
     """Return a layer without its batch norm and what comes behind."""
     attrs = {k: v for k, v in node.attrs.items() if k not in ("bn", "act")}
     params = {k: v for k, v in node.params.items() if not k.startswith(("bn.", "act.", "equalize.out"))}
@@ -497,9 +498,9 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
     node = sim.graph.nodes.get(place)
     if node is None or node.op not in AFFINE or "bn" not in node.attrs:
         return None
-    bare = _bare(node) if _bare(node).params else sim.graph.nodes[node.inputs[0]]
+    before_norm = without_norm(node) if without_norm(node).params else sim.graph.nodes[node.inputs[0]]
     near = _since_batch_norm(sim.graph, node)
-    found = [r for r in repairs(sim, samples) if r.cause in DISCRETE and near.intersection((r.node.name, *_names(r)))]
+    found = [r for r in repairs(sim, samples) if r.cause in DISCRETE and near & r.names()]
     found = [r for r in found if r.node.name != place or r.cause == "wrong_weights"]
     seen_mean, seen = (sim.tensors[node.params[f"bn.running_{s}"]].detach().double() for s in ("mean", "var"))
 
@@ -508,18 +509,18 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
         mean, variance = rows.mean(1), rows.var(1, correction=0)
         return off_by(*distance(mean, variance, seen_mean, seen, float(node.attrs["bn"]["eps"])))
 
-    before, given = _answers(sim, samples.first(SCREENED), found, bare)
+    before, answers = _answers(sim, samples.first(SCREENED), found, before_norm)
+    found, given = (
+        [r for r, y in zip(found, answers, strict=True) if y is not None],
+        [y for y in answers if y is not None],
+    )
     usual = _usual_function(sim.graph)
     if usual:
-        table = replace(bare, op="table", attrs={"chain": usual}, params={}, inputs=[place])
-        found.append(Repair("wrong_setting", f"{_word(usual)} comes before its batch norm", node))
+        table = replace(before_norm, op="table", attrs={"chain": usual}, params={}, inputs=[place])
+        found.append(Repair("wrong_setting", f"{word_of(usual)} comes before its batch norm", node))
         given.append(FloatExecutor(sim.tensors)(table, [before]))
     now, (best, which) = off(before), min(((off(x), i) for i, x in enumerate(given)), default=(math.inf, 0))
     return (found[which], now, best) if best < STALE and best < now / 3 else None
-
-
-def _names(repair: Repair) -> list[str]:
-    return [node.name for node in repair.others]
 
 
 def _since_batch_norm(graph: Graph, node: Node) -> set[str]:
@@ -610,6 +611,10 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "features with mean 0 and standard deviation 1": (3, lambda x: _standard(x, x.dim() - 1)),
     "channels in reverse order": (3, lambda x: x.flip(1)),
     "inputs negated": (2, lambda x: -x),
+    "inputs the other way round, the largest for the least": (2, lambda x: x.max() + x.min() - x),
+    "inputs from 0 to 1": (2, lambda x: _spread(x, tuple(range(x.dim())))),
+    "inputs from -1 to 1": (2, lambda x: 2 * _spread(x, tuple(range(x.dim()))) - 1),
+    "channels from 0 to 1": (4, lambda x: _spread(x, (0, *range(2, x.dim())))),
     "inputs upside down": (3, lambda x: x.flip(-2)),
     "inputs left to right": (3, lambda x: x.flip(-1)),
     "inputs transposed": (3, lambda x: x.transpose(-1, -2)),
@@ -623,9 +628,15 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "indices one less": (2, lambda x: (x - 1).clamp(min=0)),
     "indices one more": (2, lambda x: torch.where(x < x.max(), x + 1, x)),
+    "indices one more, column by column": (2, lambda x: torch.where(x < x.amax(0), x + 1, x)),
     "indices in reverse order": (2, lambda x: x.flip(-1)),
 }
 """The same for indices, of words say."""
+
+
+def _spread(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    low, high = x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
+    return (x - low) / (high - low).clamp(min=1e-12)
 
 
 def _centred(x: Tensor, axis: int) -> Tensor:
@@ -648,29 +659,20 @@ def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
                 continue
             changed = change(x)
             if changed.shape == x.shape and not torch.equal(changed, x):
-                yield Repair("float_network_wrong", f"it sees {text}{of}", graph.nodes[name], change=change)
+                yield Repair(INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change)
 
 
 def _padded(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return how the index that fills the ends of rows becomes one of which the table holds nothing, as of padding."""
-    tables = [n for n in sim.graph if n.op == "embedding" and _source(sim.graph, n.inputs[0]) == name]
+    tables = [n for n in sim.graph if n.op == "embedding" and source_of(sim.graph, n.inputs[0]) == name]
     if x.dim() != 2 or x.shape[1] < 3 or not tables:
         return {}
-    fills = int(x[:, -1].mode().values)
-    twice = (x[:, -2:] == fills).all(1)
+    fills = filling(x)
     empty = (sim.tensors[tables[0].params["weight"]].detach() == 0).all(1).nonzero().reshape(-1).tolist()
-    if int(twice.sum()) < PADDED * len(x) or fills in empty:
+    if fills is None or fills in empty:
         return {}
 
     def become(index: int) -> Callable[[Tensor], Tensor]:
         return lambda ids: torch.where(ids == fills, index, ids)
 
     return {f"padding of {index}, not {fills}": (2, become(index)) for index in empty[:3]}
-
-
-def _source(graph: Graph, name: str) -> str:
-    """Return the name of what a tensor is a copy of, in another form or type."""
-    node = graph.nodes[name]
-    while (node.moves or node.op == "cast") and len(node.inputs) == 1:
-        node = graph.nodes[node.inputs[0]]
-    return node.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,7 @@ def doctor(
     remedies: bool = True,
     max_samples: int = 2048,
     seconds: float = 2.0,
+    budget: float = 120.0,
     seed: int = 0,
     progress: Callable[[str], object] | None = None,
 ) -> DoctorReport:
@@ -79,13 +81,16 @@ def doctor(
         recipe: how it is quantized, as for :func:`intact8.prepare`; ``sim``'s, or the default.
         sim: a simulation to examine, with its own scales and weights (after training, say), in place of what
             ``recipe`` and ``calibration`` give.
-        metric: called with (outputs, batch): higher is better, a mean over the samples. When None: accuracy where one
-            class index per sample follows the inputs; agreement with the float network where outputs are classes; else
-            the share of the outputs that is no noise.
+        metric: called with (outputs, labels), as by :func:`intact8.evaluate`: higher is better, a mean over the samples
+            or one number per sample. Labels are what follows the inputs in a batch, a tuple where that is several.
+            When None: accuracy where one class index per sample follows the inputs; agreement with the float network
+            where outputs are classes; else the share of the outputs that is no noise.
         tolerance: loss of the metric that is accepted, on top of the standard error of the difference.
         remedies: whether to try remedies; otherwise it ends with the findings, and "after" is as "before".
         max_samples: samples of ``data`` and of ``calibration`` to read at most.
         seconds: seconds for measuring time; 0 leaves it out.
+        budget: seconds of work from which nothing more is tried; half of them are for what may be wrong with the float
+            network, where the likely faults are tried first. What has begun is ended, and reported.
         seed: seed that divides the data.
         progress: called with the name of every step.
 
@@ -101,7 +106,7 @@ def doctor(
         >>> report.confidence.passed, report.metric, report.outcome("after").name
         (True, 'agreement', 'after')
     """
-    step = progress or (lambda _: None)
+    step, began = progress or (lambda _: None), time.monotonic()
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
     warn_of_training_mode(model)
@@ -148,8 +153,8 @@ def doctor(
     answers = answers_of(exact, chosen, len(before.graph.inputs))
     units = None if answers is None else answers.units
     exact.weigh(units)
-    found = examine(network, before, given, chosen, step, known, answers)
-    search = RecipeSearch(network, exact, given, better, candidate, before)
+    found = examine(network, before, given, chosen, step, known, answers, began + budget / 2)
+    search = RecipeSearch(network, exact, given, better, candidate, before, until=began + budget)
     refusal = refused(found.findings)
     if remedies and not refusal:
         search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)
@@ -215,15 +220,11 @@ def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
     return model
 
 
-def accuracy(inputs: int) -> Metric:
-    """Return the metric "share of samples whose largest output is their class", entry ``inputs`` of every batch."""
-
-    def metric(outputs: Any, batch: Any) -> Tensor:
-        y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))
-        right: Tensor = y.argmax(1).cpu() == batch[inputs].cpu()
-        return right.double()
-
-    return metric
+def accuracy(outputs: Any, labels: Any) -> Tensor:
+    """Return 1 for every sample whose largest output is its class, the first one of its labels, else 0."""
+    y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))
+    right: Tensor = y.argmax(1).cpu() == (labels[0] if isinstance(labels, tuple) else labels).cpu()
+    return right.double()
 
 
 def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[str, Metric | str]:
@@ -234,5 +235,5 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
     classes = classes and not samples.has_numbers(inputs, output.shape[1:])
     if classes and samples.has_labels(inputs):
-        return ACCURACY, accuracy(inputs)
+        return ACCURACY, accuracy
     return ("agreement", "agreement") if classes else ("signal", "signal")

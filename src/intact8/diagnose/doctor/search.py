@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from intact8.diagnose.doctor.examine import Step
@@ -29,6 +31,14 @@ MOST_TOGETHER = 4
 """Layers that may be left float at a time: what makes a tensor and what reads it."""
 
 
+def to_leave_float(findings: Sequence[Finding], worst: Sequence[str], sim: Simulation) -> list[list[str]]:
+    """Return the four first groups of layers to leave float: by findings, then the noisiest. Some stay quantized."""
+    given = [layers_of(f, sim) for f in findings if f.severity != "note"] + [[name] for name in worst]
+    groups = [[n for n in dict.fromkeys(group) if n in sim.all_weight_points] for group in given]
+    fewer = min(MOST_TOGETHER + 1, len(sim.all_weight_points))
+    return [list(g) for g in dict.fromkeys(tuple(g) for g in groups if 0 < len(g) < fewer)][:4]
+
+
 @dataclass
 class RecipeSearch:
     """The state of the search.
@@ -40,6 +50,7 @@ class RecipeSearch:
         candidate: the best way to quantize so far.
         sim, noise, metric: the simulation of that candidate, its noise and its metric on those samples.
         trials: remedies tried so far.
+        until: time (``time.monotonic()``) from which no more are tried.
     """
 
     network: FloatNetwork
@@ -51,6 +62,7 @@ class RecipeSearch:
     noise: float = math.nan
     metric: float = math.nan
     trials: list[Trial] = field(default_factory=list)
+    until: float = math.inf
 
     def run(self, findings: tuple[Finding, ...], worst: list[str], tolerance: float, again: bool, step: Step) -> None:
         """Try remedies for findings, then settings for all networks, and in the end to leave layers float.
@@ -77,10 +89,7 @@ class RecipeSearch:
         for _ in range(MOST_FLOAT):
             if self.reference.score - self.metric <= tolerance:
                 return
-            groups = [layers_of(f, self.sim) for f in findings if f.severity != "note"] + [[name] for name in worst]
-            groups = [[n for n in dict.fromkeys(group) if n in self.sim.all_weight_points] for group in groups]
-            distinct = list(dict.fromkeys(tuple(g) for g in groups if 0 < len(g) <= MOST_TOGETHER))
-            if not self._attempt(leave_float([list(g) for g in distinct[:4]], self.candidate), None, step):
+            if not self._attempt(leave_float(to_leave_float(findings, worst, self.sim), self.candidate), None, step):
                 return
 
     def _attempt(self, remedies: list[Remedy], finding: Finding | None, step: Step) -> bool:
@@ -88,6 +97,8 @@ class RecipeSearch:
         best: tuple[float, float, Remedy, Simulation] | None = None
         tried: list[tuple[Remedy, float, float]] = []
         for remedy in remedies:
+            if time.monotonic() > self.until:
+                break
             step(f"trying: {remedy.text}")
             data = self.better if remedy.candidate.recalibrate else self.given
             try:

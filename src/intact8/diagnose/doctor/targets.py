@@ -87,7 +87,8 @@ class Targets:
         pairs = scores.argmax(1).flatten() * scores.shape[1] + self._index().flatten()
         counts = torch.bincount(pairs, minlength=scores.shape[1] ** 2).reshape(scores.shape[1], -1)
         label = counts.argmax(1)[counts.sum(1) > 0]
-        return float(counts.amax(1).sum() / counts.sum()) if len(set(label.tolist())) == len(label) else 0.0
+        seen = counts.amax(1)[counts.sum(1) > 1].sum()  # an answer that is given once fits any label
+        return float(seen / counts.sum()) if len(set(label.tolist())) == len(label) else 0.0
 
     def entropy(self) -> float:
         """Return the mean loss of answers that know nothing but how often every class is right."""

@@ -1,0 +1,69 @@
+"""One thing put right in a network: what an operation, or several together, compute in place of what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from intact8.capture.graph import Node
+from intact8.diagnose.executors import FloatExecutor
+from intact8.simulation.simulation import Simulation
+
+INPUTS_ARE_WRONG = "float_network_wrong"
+"""Cause of repairs that prepare the inputs otherwise."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One thing put right.
+
+    Attributes:
+        cause: name of the fault if it helps.
+        text: what is done.
+        node: computed in place of the operation of that name.
+        tensors: in place of the network's.
+        gain: factor of the result.
+        behind: computed of the result, if anything.
+        shift: taken from the result.
+        others: further operations that read ``tensors``.
+        change: how else the input ``node`` is prepared.
+        order: in which it takes its inputs, where it is another one.
+        compute: what gives the result, if not ``node`` does, of its inputs and of the network's by name.
+        also: put right with it.
+    """
+
+    cause: str
+    text: str
+    node: Node
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    gain: float | Tensor = 1.0
+    behind: Node | None = None
+    shift: Tensor | None = None
+    others: tuple[Node, ...] = ()
+    change: Callable[[Tensor], Tensor] | None = None
+    order: tuple[int, ...] = ()
+    compute: Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor] | None = None
+    also: tuple[Repair, ...] = ()
+
+    def parts(self) -> Iterator[Repair]:
+        """Yield it and what is put right with it."""
+        yield self
+        yield from self.also
+
+    def names(self) -> set[str]:
+        """Return the names of all operations that compute something else."""
+        return {node.name for part in self.parts() for node in (part.node, *part.others)}
+
+    def value(self, sim: Simulation, inputs: Sequence[Tensor], given: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Compute the operation as it should be, of its inputs; ``given`` are those of the network."""
+        compute = FloatExecutor({**sim.tensors, **self.tensors})
+        inputs = [inputs[i] for i in self.order] if self.order else inputs
+        if self.compute is not None:
+            y = self.compute(inputs, given or {})
+        else:
+            y = inputs[0] if self.node.op == "dropout" else compute(self.node, inputs)
+        y = y if self.shift is None else y - self.shift
+        y = y if self.behind is None else compute(self.behind, [y])
+        return y * self.gain if y.is_floating_point() else y
