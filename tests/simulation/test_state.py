@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.simulation.networks import quantized
+from tests.train.networks import prepared
 from torch import Tensor, nn
 
 import intact8
@@ -311,3 +312,12 @@ def test_names_of_a_model_may_be_those_of_attributes_of_a_simulation(kind: str) 
 def test_a_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(intact8.CaptureError, match=f"{name}: this name is reserved"):
         intact8.prepare(Named([name], "module"), torch.rand(2, 4))
+
+
+def test_a_simulation_that_moves_trains_on_with_the_integers_that_ship() -> None:
+    sim = prepared("fixed").train()
+    assert sim.phase == "frozen" and sim.ready()
+    sim._apply(torch.clone)  # what .cuda() does: every tensor is another one
+    assert sim.resolved
+    next(iter(sim.points.values())).scale.mul_(2)
+    assert not sim.resolved

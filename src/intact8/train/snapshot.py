@@ -15,8 +15,9 @@ class Snapshot:
 
     Args:
         tensors: to remember.
-        values: remember values, too: for small tensors that are written to without being changed
-            (DistributedDataParallel copies buffers of rank 0 over themselves before every forward).
+        values: remember values, too: for small tensors that are written to or replaced without being changed
+            (DistributedDataParallel copies buffers of rank 0 over themselves before every forward; a module that moves
+            to another device has new ones).
 
     Example:
         >>> import torch
@@ -36,14 +37,19 @@ class Snapshot:
     def current(self, tensors: Iterable[Tensor]) -> bool:
         """Return whether these are the same tensors, and none has been written to, or with ``values`` none differs."""
         now = list(tensors)
-        if len(now) != len(self._seen) or any(t is not old for t, (old, _) in zip(now, self._seen, strict=True)):
+        if len(now) != len(self._seen):
             return False
-        if all(version is not None and _version(t) == version for t, version in self._seen):
+        same = all(t is old for t, (old, _) in zip(now, self._seen, strict=True))
+        if same and all(version is not None and _version(t) == version for t, version in self._seen):
             return True
-        if self._values is None or not all(torch.equal(t, v) for t, v in zip(now, self._values, strict=True)):
+        if self._values is None or not all(_equal(t, v) for t, v in zip(now, self._values, strict=True)):
             return False
         self._seen = [(t, _version(t)) for t in now]
         return True
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a.to(b.device), b)
 
 
 def _version(tensor: Tensor) -> int | None:
