@@ -81,6 +81,14 @@ def test_nothing_more_is_tried_when_the_time_is_over() -> None:
     assert 0 < len(few) < len(tried_repairs(bed.sim, bed.samples, answers.targets))
 
 
+def test_the_noise_of_a_wrong_network_is_not_measured_when_the_time_is_over() -> None:
+    net, x = mlp(), torch.randn(256, 16)
+    y = (answered(net, x) + 1) % 4
+    report = intact8.doctor(net, [(x, y)], seconds=0, budget=0)
+    assert (report.findings[0].place, report.findings[0].cause) == ("network", "float_network_wrong")
+    assert report.sites == () == report.trials
+
+
 def test_layers_that_are_transposed_everywhere() -> None:
     net, x = mlp(), torch.randn(128, 16)
     y = answered(net, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from intact8.diagnose.doctor.float_checks import (
     norms,
     proven,
     put_right,
+    refused,
     unlike_others,
     untrained,
     wrong_network,
@@ -82,7 +84,8 @@ def examine(
         step: called with the name of what begins.
         known: what was found before.
         answers: how the float network answers on ``data``; None without class indices.
-        until: time (``time.monotonic()``) from which no more repairs of the float network are tried.
+        until: time (``time.monotonic()``) from which no more repairs of the float network are tried, and the noise of a
+            network that is wrong is not measured.
     """
     ranked = data.first(RANKED)
     step("confidence")
@@ -112,7 +115,9 @@ def examine(
     exact.weigh(units)
     total, _ = exact.noise(sim)
     findings += float_results(sim, exact)
-    evidence = _evidence(sim, seen, shown, units)
+    refusal = refused(ordered(findings, list(sim.graph.nodes)))
+    late = bool(refusal) and time.monotonic() > until  # no recipe repairs it, however much noise there is
+    evidence = {} if late else _evidence(sim, seen, shown, units)
     try:
         noise = _noise_alone(sim, exact) if evidence else {}
     except ProgramError:  # the scales of a network that is wrong may be beyond all integers; that it is wrong is known
