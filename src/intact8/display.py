@@ -20,7 +20,7 @@ _STYLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 _CELL = "padding:0.15em 0.6em;vertical-align:top;text-align:"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True)
 class Column:
     """A column: its heading, and where its cells are aligned."""
 

@@ -122,16 +122,17 @@ def _not_worthwhile(
     """Return why a light operation or a move stays float, given those that do already; None if it need not."""
     operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
     floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
-    # An input is there as it was given, also where others read it from a grid.
-    given = node.shares_grid and any(graph.nodes[i].op == "input" for i in operands)
     after = users[node.name]
     # The network's results are float: an operand that is float already would be rounded for nothing.
     all_float_after = bool(after or node.name in graph.outputs) and all(
         _leads_to_floats(u, graph, users, reasons) for u in after
     )
     rows = node.op == "embedding"
-    if (len(floats) == len(operands) and not rows) or ((floats or given or rows) and all_float_after):
+    if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
         return "between float operations, where integers would add transitions"
+    moves_input = node.shares_grid and any(graph.nodes[i].op == "input" for i in operands)
+    if moves_input and _floats_after(node.name, graph, users, reasons):
+        return "moves an input, which is there as it was given, before float operations"
     with_constant = node.op in ("add", "sub") and len(operands) < len(node.inputs)
     if with_constant and _floats_after(node.name, graph, users, reasons):
         return "adds a constant before float operations, where integers would only cost accuracy"

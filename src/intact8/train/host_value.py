@@ -14,6 +14,7 @@ class HostValue:
     every layer. A copy of this object remembers nothing.
 
     Example:
+        >>> import torch
         >>> scale, value = torch.tensor(0.5), HostValue()
         >>> value.of(scale)
         0.5
