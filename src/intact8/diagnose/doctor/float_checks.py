@@ -21,6 +21,7 @@ from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.repairs import (
+    COMPENSATING,
     LARGE_EPS,
     RECOVERS,
     Repaired,
@@ -97,7 +98,6 @@ PROOF = frozenset({"bound", "copies", "numbers"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
-COMPENSATING = ("stale_batch_norm", "wrong_scale")
 OF_LAYERS = (
     "exploded_weight", "exploded_channel", "wrong_weights", "stale_batch_norm", "dead_channels", "wrong_setting",
     "wrong_scale",
@@ -861,7 +861,7 @@ def put_right(
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
     chance = answers.targets.chance()
-    learned = best.accuracy[1] - chance > 2 * ABOVE_CHANCE * (1 - chance)
+    learned = best.accuracy[1] - chance > ABOVE_CHANCE * (1 - chance)
     if answers.guesses and learned and cause not in COMPENSATING:
         evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
