@@ -599,6 +599,12 @@ def _mostly_lost(answers: Answers) -> bool:
     return answers.score - chance < MOST * (1 - chance)
 
 
+def _learned(score: float, answers: Answers) -> bool:
+    """Return whether answers of this score are better than guesses."""
+    chance = answers.targets.chance()
+    return score - chance > ABOVE_CHANCE * (1 - chance)
+
+
 def _surely_right(answers: Answers) -> bool:
     """Return whether a network has learned nearly all there is to learn, as none does without one of its layers."""
     chance = answers.targets.chance()
@@ -830,6 +836,8 @@ def put_right(
     helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets, until) if r.helps]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
     helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
+    # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
+    helping = [r for r in helping if not r.repair.also or (answers is not None and _learned(r.accuracy[1], answers))]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
@@ -860,9 +868,7 @@ def put_right(
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
-    chance = answers.targets.chance()
-    learned = best.accuracy[1] - chance > ABOVE_CHANCE * (1 - chance)
-    if answers.guesses and learned and cause not in COMPENSATING:
+    if answers.guesses and _learned(best.accuracy[1], answers) and cause not in COMPENSATING:
         evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
     if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead
