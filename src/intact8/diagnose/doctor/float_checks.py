@@ -21,7 +21,6 @@ from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.repairs import (
-    COMPENSATING,
     LARGE_EPS,
     RECOVERS,
     Repaired,
@@ -98,6 +97,7 @@ PROOF = frozenset({"bound", "copies", "numbers"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
+COMPENSATING = ("stale_batch_norm", "wrong_scale")
 OF_LAYERS = (
     "exploded_weight", "exploded_channel", "wrong_weights", "stale_batch_norm", "dead_channels", "wrong_setting",
     "wrong_scale",
@@ -599,10 +599,10 @@ def _mostly_lost(answers: Answers) -> bool:
     return answers.score - chance < MOST * (1 - chance)
 
 
-def _learned(score: float, answers: Answers) -> bool:
-    """Return whether answers of this score are better than guesses."""
+def _learned(score: float, answers: Answers, times: float = 1) -> bool:
+    """Return whether answers of this score are better than guesses, by so many times what counts as learned."""
     chance = answers.targets.chance()
-    return score - chance > ABOVE_CHANCE * (1 - chance)
+    return score - chance > times * ABOVE_CHANCE * (1 - chance)
 
 
 def _surely_right(answers: Answers) -> bool:
@@ -868,7 +868,7 @@ def put_right(
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
-    if answers.guesses and _learned(best.accuracy[1], answers) and cause not in COMPENSATING:
+    if answers.guesses and _learned(best.accuracy[1], answers, 2) and cause not in COMPENSATING:
         evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
     if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead
