@@ -78,7 +78,7 @@ class Lookups:
                 self._moves.append(position)
         self._moves.reverse()
         # What a move adds (padding, stored values) is not in the inputs.
-        self._adds = any(KINDS[program.ops[i].kind].name in ("pad", "constant") for i in self._moves)
+        self._adds = any(program.ops[i].kind in ("pad", "constant") for i in self._moves)
         self._sized: dict[tuple[int, ...], Program] = {}
 
     def outside(self, arrays: Mapping[str, Array]) -> tuple[str, int, int] | None:

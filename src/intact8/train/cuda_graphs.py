@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from intact8.errors import StateError, warn
+from intact8.train.batch_norm import BATCH_NORM
 from intact8.train.distributed import unwrapped
 from intact8.train.learned_scale import LearnedScale
 from intact8.train.snapshot import Snapshot
@@ -145,7 +146,7 @@ def _refusal(sim: Trainable) -> str | None:
     if moving is not None:
         return f"the range of {moving} follows the batches, and is chosen on the CPU"
     for name, module in sim.named_modules():
-        counting = isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training and module.momentum is None
+        counting = isinstance(module, BATCH_NORM) and module.training and module.momentum is None
         if counting and not sim.scale_phase.batch_norm_frozen:
             return f"batch norm {name} counts its batches on the CPU (momentum=None); give it a momentum"
     return None
@@ -300,7 +301,7 @@ class _Replay(torch.autograd.Function):
 @contextmanager
 def _kept(sim: nn.Module) -> Iterator[None]:
     """Give batch norms their statistics back, and the generator of random numbers its state."""
-    norms = [module for module in sim.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [module for module in sim.modules() if isinstance(module, BATCH_NORM)]
     buffers = [buffer for module in norms for buffer in module.buffers(recurse=False)]
     kept, random = [buffer.clone() for buffer in buffers], torch.cuda.get_rng_state()
     try:

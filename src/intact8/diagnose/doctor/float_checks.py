@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
@@ -452,8 +453,7 @@ def _beside(node: Node, name: str, tensors: Mapping[str, Tensor]) -> tuple[Tenso
     """Return the bias beside a weight of a node, if any, and the number of gates of a recurrent one."""
     role = next(role for role, of in node.params.items() if of == name)
     bias = node.params.get(role.replace("weight", "bias", 1))
-    gates = {"lstm": 4, "gru": 3, "rnn": 1}.get(node.op, 0)
-    return None if bias is None else tensors[bias].detach(), gates
+    return None if bias is None else tensors[bias].detach(), GATES.get(node.op, 0)
 
 
 def _untouched(sim: Simulation) -> list[Finding]:
@@ -599,16 +599,15 @@ def _mostly_lost(answers: Answers) -> bool:
     return answers.score - chance < MOST * (1 - chance)
 
 
-def _learned(score: float, answers: Answers, times: float = 1) -> bool:
-    """Return whether answers of this score are better than guesses, by so many times what counts as learned."""
+def _above(score: float, answers: Answers, share: float) -> bool:
+    """Return whether a score is beyond this share of the way from guessing to always right."""
     chance = answers.targets.chance()
-    return score - chance > times * ABOVE_CHANCE * (1 - chance)
+    return score - chance > share * (1 - chance)
 
 
 def _surely_right(answers: Answers) -> bool:
     """Return whether a network has learned nearly all there is to learn, as none does without one of its layers."""
-    chance = answers.targets.chance()
-    return answers.score - chance > SURELY_RIGHT * (1 - chance)
+    return _above(answers.score, answers, SURELY_RIGHT)
 
 
 def _norm_behind(graph: Graph, node: Node) -> bool:
@@ -792,10 +791,6 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
     repaired = {finding.place for finding in findings if "recovers" in finding.evidence}
 
-    def begun(finding: Finding, answers: Answers) -> bool:
-        """Where nearly all is right, a layer that looks as it began is no fault."""
-        return bool(PROOF & finding.evidence.keys()) and _surely_right(answers)
-
     out = []
     for finding in findings:
         if finding.evidence.get("untouched") and finding.place not in repaired:
@@ -837,7 +832,11 @@ def put_right(
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
     helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
     # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
-    helping = [r for r in helping if not r.repair.also or (answers is not None and _learned(r.accuracy[1], answers))]
+    helping = [
+        r
+        for r in helping
+        if not r.repair.also or (answers is not None and _above(r.accuracy[1], answers, ABOVE_CHANCE))
+    ]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
@@ -868,7 +867,7 @@ def put_right(
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
-    if answers.guesses and _learned(best.accuracy[1], answers, 2) and cause not in COMPENSATING:
+    if answers.guesses and _above(best.accuracy[1], answers, 2 * ABOVE_CHANCE) and cause not in COMPENSATING:
         evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
     if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead

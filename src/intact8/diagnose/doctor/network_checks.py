@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph
 from intact8.capture.operations import HEAVY
 from intact8.diagnose.chunks import Chunk, cut
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import RECURRENT, along_samples
+from intact8.diagnose.doctor.structural_repairs import along_samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
@@ -98,7 +99,7 @@ def batch_dependence(network: FloatNetwork, samples: Samples, graph: Graph) -> l
                 worst = max(worst, float((y[at] - other[0]).abs().max()) / max(float(y.abs().max()), 1e-30))
     if not worst > FLOAT_NOISE:
         return []
-    along = [n.name for n in graph if n.op in RECURRENT and along_samples(graph.nodes[n.inputs[0]].shape)]
+    along = [n.name for n in graph if n.op in GATES and along_samples(graph.nodes[n.inputs[0]].shape)]
     if along:
         message = f"it runs along the samples of a batch: the answer to one changes by {worst:.1%} if it is alone"
         remedy = "give it (steps, samples, features), or make it with batch_first=True"

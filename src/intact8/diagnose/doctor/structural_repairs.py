@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.samples import Samples
@@ -42,7 +43,6 @@ FUNCTIONS: dict[str, list[Any]] = {
 PADDED = 0.2
 """Share of rows that end in one index, twice at least, from which it may be what fills them up."""
 
-RECURRENT = ("lstm", "gru", "rnn")
 MOST_COLUMNS = 64
 
 HIDDEN = -1e9
@@ -182,7 +182,6 @@ def _described(chain: list[Any]) -> str:
 
 def _folded_once(sim: Simulation) -> Iterator[Repair]:
     """Yield layers whose weights hold the batch norm behind them already, without it."""
-    found = []
     for node in sim.graph:
         grouped = node.attrs.get("transposed", False) and node.attrs.get("groups", 1) > 1
         if node.op not in AFFINE or node.op == "scale_shift" or "bn" not in node.attrs or grouped:
@@ -203,8 +202,7 @@ def _folded_once(sim: Simulation) -> Iterator[Repair]:
         if "bias" in node.params:
             bias = sim.tensors[node.params["bias"]].detach()
             changed[node.params["bias"]] = (bias - (0.0 if shift is None else shift)) / factor + mean
-        found.append(Repair("wrong_weights", "its weight does not hold its batch norm already", node, changed))
-    yield from found
+        yield Repair("wrong_weights", "its weight does not hold its batch norm already", node, changed)
 
 
 def _before(graph: Graph, node: Node, op: str) -> Node | None:
@@ -290,13 +288,13 @@ def _along_steps(sim: Simulation) -> Iterator[Repair]:
         return value
 
     for node in graph:
-        shape = graph.nodes[node.inputs[0]].shape if node.op in RECURRENT else ()
+        shape = graph.nodes[node.inputs[0]].shape if node.op in GATES else ()
         if not along_samples(shape) or node.name in {part.node.name for part in parts}:
             continue
         chain = [node]
         while len(users[chain[-1].name]) == 1:
             behind = graph.nodes[users[chain[-1].name][0]]
-            if behind.op not in RECURRENT and not (behind.op == "slice" and behind.attrs["axis"] == 0):
+            if behind.op not in GATES and not (behind.op == "slice" and behind.attrs["axis"] == 0):
                 break
             chain.append(behind)
         whole = chain[-1].op == "slice" or chain[-1].attrs.get("result") == "steps"
