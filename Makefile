@@ -18,6 +18,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Nothing is compiled to bytecode before it is imported: most of what is installed never is.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
+# What is imported leaves its bytecode behind, in .venv and beside the sources, even where the environment forbids it:
+# tests start hundreds of processes, and each would compile torch and this project anew.
+export PYTHONDONTWRITEBYTECODE :=
 INPUTS := pyproject.toml constraints.txt Makefile
 HAS_ADDRESS := $(shell grep '^REPOSITORY = "http' src/intact8/addresses.py)
 

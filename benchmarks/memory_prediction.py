@@ -28,9 +28,10 @@ from tests.runtime.large import NAMES, alone, drawn, inputs  # noqa: E402
 
 from intact8.engines import available_engines, get_engine  # noqa: E402
 from intact8.engines.memory import predicted  # noqa: E402
-from intact8.engines.prepared_cache import release_memory  # noqa: E402
 from intact8.errors import EngineError  # noqa: E402
+from intact8.machine import trim  # noqa: E402
 from intact8.program.program import Program  # noqa: E402
+from intact8.program.spill import evict  # noqa: E402
 
 FACTOR, LITTLE, WARM, SMALL = 2.0, 16 << 20, 6, 4096
 
@@ -44,7 +45,8 @@ def resident(key: str) -> int:
 def peak(call: Callable[[], object]) -> int:
     """Bytes that ``call`` needs beyond those there are."""
     gc.collect()
-    release_memory()
+    evict()
+    trim()
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the highest resident set is the present one
     before = resident("VmRSS")
     call()

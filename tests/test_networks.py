@@ -46,6 +46,7 @@ def test_fashion_mnist(assets: Path, kind: str) -> None:
     check(benchmark("assets").fashion(assets, kind), intact8.recipes.default(), 0.3)
 
 
+@pytest.mark.long
 def test_mobilenet_v1_on_imagenet(assets: Path) -> None:
     pytest.importorskip("PIL")
     check(benchmark("assets").mobilenet(assets), intact8.recipes.accurate(), 3.0)
@@ -60,7 +61,7 @@ MODELS = (
 # The blocks of the long ones are those of others; densenet121 is in tests/placement/test_networks.py.
 LONG = (
     "resnet50", "mobilenet_v2", "efficientnet_b0", "googlenet", "densenet121", "convnext_tiny",
-    "lraspp_mobilenet_v3_large", "regnet_y_400mf",
+    "lraspp_mobilenet_v3_large", "regnet_y_400mf", "shufflenet_v2_x1_0",
 )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("how_to/*.md"))]
 NOTEBOOKS = sorted(DOCS.glob("tutorials/*.ipynb"))
+LONG = {"tune", "batch_scoring", "serving"}
+"""Pages that take longest; tests of the rooms they tell of run in all cases."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.(?:py|toml))\n")
 
@@ -51,7 +53,9 @@ def printed(cell: Any) -> str:
     return "".join(output["text"] for output in cell.get("outputs", ()) if output.get("name") == "stdout")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, id=p.stem, marks=pytest.mark.long if p.stem in LONG else ()) for p in PAGES]
+)
 def test_what_a_page_says_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
@@ -64,6 +68,7 @@ def test_what_a_page_says_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
         del sys.modules[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

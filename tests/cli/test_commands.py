@@ -205,6 +205,7 @@ def test_run_writes_what_the_program_gives(program: Path) -> None:
     assert np.array_equal(np.load("y.npy"), Program.load(program).run(np.load("images.npy")))
 
 
+@pytest.mark.long
 def test_bench_times_every_contender_in_turn(program: Path) -> None:
     engines = ",".join(available_engines())
     rows = json.loads(

@@ -74,6 +74,7 @@ def test_both_when_asked_for(folder: Path) -> None:
     assert (folder / "out.html").exists()
 
 
+@pytest.mark.long
 def test_two_programs_labels_and_the_doctor(folder: Path) -> None:
     images = np.load("images.npy")
     np.savez("test.npz", images=images, y=np.arange(40) % 5)

@@ -19,7 +19,10 @@ from intact8 import CalibrationError, recipes
 from intact8.calibration.distributed import checksum
 from intact8.calibration.summary import CalibrationWarning
 
-OBSERVERS = ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average", "output"]
+OBSERVERS = [
+    *("histogram", "moving_average", "output"),
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("minmax", "percentile", "mse", "entropy")),
+]
 DATA = torch.cat([batch(-20 - i, 8)[0] * (1 + 0.1 * i) for i in range(7)])
 
 

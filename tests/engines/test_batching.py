@@ -304,7 +304,7 @@ def test_samples_that_depend_on_each_other_run_together() -> None:
 
 
 def test_a_value_is_made_once_and_others_do_not_wait() -> None:
-    kept: PreparedCache[int] = PreparedCache(3)
+    kept: PreparedCache[int] = PreparedCache(3, 0)
     kept.get("ready", lambda: 1)
     begun, go, count = threading.Event(), threading.Event(), []
 
@@ -324,7 +324,7 @@ def test_a_value_is_made_once_and_others_do_not_wait() -> None:
 
 
 def test_what_cannot_be_made_is_not_kept() -> None:
-    kept: PreparedCache[int] = PreparedCache(1)
+    kept: PreparedCache[int] = PreparedCache(1, 0)
     with pytest.raises(ZeroDivisionError):
         kept.get("x", lambda: 1 // 0)
     assert kept.get("x", lambda: 5) == 5

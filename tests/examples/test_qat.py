@@ -40,6 +40,7 @@ def test_lightning(load_example: Load) -> None:
     assert result.differ == 0 and result.integers > 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_digits")
 def test_lightning_resumes_to_the_bit(load_example: Load, tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning", reason="the extra lightning is not installed")
@@ -74,6 +75,7 @@ def test_hf_trainer(load_example: Load) -> None:
     assert result.differ == 0 and result.integers > 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_digits")
 def test_hf_trainer_resumes_to_the_bit(load_example: Load, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the extra transformers is not installed")

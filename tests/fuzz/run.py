@@ -216,7 +216,7 @@ def fuzz(
 
     Where a child dies, the next one begins behind the case that ended it.
     """
-    kept.release_memory = lambda: None  # memory is not what is looked at, and trimming takes longer than most cases
+    kept.release_memory = lambda _: None  # memory is not what is looked at, and trimming takes longer than most cases
     if "onednn" in engines:
         importlib.import_module("torch")  # once, and not in every child
     total, at, index, began = total or Found(), mmap.mmap(-1, 8), start, time.monotonic()

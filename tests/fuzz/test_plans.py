@@ -10,7 +10,7 @@ from tests.fuzz import plans
 pytest.importorskip("intact8.engines.native._library")
 
 
-@pytest.mark.parametrize(("count", "quick"), [(20_000, True), pytest.param(200_000, False, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "quick"), [(5_000, True), pytest.param(200_000, False, marks=pytest.mark.long)])
 def test_hostile_plans_are_refused_or_sound(tmp_path: Path, count: int, quick: bool) -> None:
     driver = plans.compile_driver(tmp_path, "address", quick)
     if driver is None:

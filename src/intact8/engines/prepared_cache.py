@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 from intact8.engines.fork_safety import follow, leak
-from intact8.machine import trim
+from intact8.machine import trim_behind
 from intact8.program.spill import evict
 
 V = TypeVar("V")
@@ -21,17 +21,18 @@ class PreparedCache(Generic[V]):
 
     Args:
         most: number of values that are kept.
+        size: bytes of the program they are made of; decides whether freed memory is given back behind each.
 
     Example:
-        >>> squares: PreparedCache[int] = PreparedCache(2)
+        >>> squares: PreparedCache[int] = PreparedCache(2, 0)
         >>> [squares.get(n, lambda n=n: n * n) for n in (1, 2, 1, 3)]
         [1, 4, 1, 9]
         >>> list(squares)
         [1, 3]
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, size: int) -> None:
+        self._most, self._size = most, size
         self._values: OrderedDict[Hashable, V] = OrderedDict()
         self._lock, self._making = threading.Lock(), threading.Lock()
         follow(self)
@@ -59,7 +60,7 @@ class PreparedCache(Generic[V]):
                 self._values[key] = value
                 if len(self._values) > self._most:
                     self._values.popitem(last=False)
-        release_memory()
+        release_memory(self._size)
         return value
 
     def forget(self, key: Hashable) -> None:
@@ -80,10 +81,14 @@ class PreparedCache(Generic[V]):
             return (self._values[key],)
 
 
-def release_memory() -> None:
+def release_memory(size: int) -> None:
     """Give memory back to the system: weights that nothing reads now, and freed memory.
 
-    Preparing leaves twice the program's size behind, and glibc would keep it for allocations that never come.
+    Preparing leaves twice the program's size behind, and glibc would keep it for allocations that never come. Looking
+    through all that a process has freed takes milliseconds, so nothing is done for a small program.
+
+    Args:
+        size: bytes of the program that was prepared.
     """
     evict()
-    trim()
+    trim_behind(size)

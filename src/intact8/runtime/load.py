@@ -123,7 +123,7 @@ def load(
     check_layout(opened.program, layout)
     attempt = Attempt(opened, threads, probe, time_limit, facts, batches, asked, integers, started)
     loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
-    release_memory()
+    release_memory(opened.program.nbytes())
     return LoadedProgram(loaded.program, loaded._runner, loaded._info, layout, loaded._probed)
 
 

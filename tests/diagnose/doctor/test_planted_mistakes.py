@@ -23,16 +23,11 @@ MISSED = {
 }
 """Faults about which nothing, or something else, is said first, and why."""
 QUICK = (
-    "recurrent_two_bits",
     "recurrent_exploded_weight",
     "plain_upside_down",
-    "grouped_eps",
-    "auto_diverged",
     "sound_no_variance",
     "tagger_untied_weight",
-    "super_wide_input",
     "tabular_raw_calibration",
-    "segmenter_eps",
 )
 
 

@@ -435,6 +435,7 @@ def test_a_report_on_1000_operations_opens_in_two_seconds(browser: Any, thousand
     assert min(seconds) < 2
 
 
+@pytest.mark.long
 def test_large_networks_begin_folded(browser: Any, case: Case, tmp_path: Path) -> None:
     """What is not seen is not made: operations are in folded modules, certificates in closed details."""
     many = tuple(

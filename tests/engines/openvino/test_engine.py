@@ -50,7 +50,7 @@ def test_a_rounding_the_compiler_drops_is_noticed() -> None:
     runner = ENGINE.prepare(program)
     assert (runner({"x": net.exact["x"]})[0] == net.exact[last]).all()
     runner._plan = replace(runner._plan, rounded=frozenset())
-    runner._models, runner._last = PreparedCache(1), None
+    runner._models, runner._last = PreparedCache(1, 0), None
     assert (runner({"x": net.exact["x"]})[0] != net.exact[last]).any()
 
 

@@ -25,7 +25,8 @@ def dying() -> Iterator[Case]:
     for stage, words in STAGES.items():
         for engine, fault in packages.SIGNALS.items():
             yield _engine(engine, stage, [fault, words, "engine='reference'", "only a child process"])
-        yield _engine("hang", stage, ["does not come to an end", words, "time_limit"], time_limit=8.0)
+        hanging = ["does not come to an end", words, "time_limit"]
+        yield _engine("hang", stage, hanging, quick=stage == "run", time_limit=8.0)
         yield _engine("eat", stage, ["MemoryError", words], facts={"memory": 400 << 20})
         yield _engine("raise", stage, ["ZeroDivisionError: as an engine should not", words])
         yield _engine("exit", stage, ["exit status 7", words])
@@ -33,13 +34,13 @@ def dying() -> Iterator[Case]:
     yield _engine("chatty", "run", [], "chatty")
     names = ["segv", "hang", "eat", "wrong", "fine"]
     facts = {"memory": 400 << 20}
-    yield _engine(names, "run", [], "fine", time_limit=20.0, facts=facts)
+    yield _engine(names, "run", [], "fine", quick=False, time_limit=20.0, facts=facts)
 
 
-def _engine(engine: Any, stage: str, words: Sequence[str], loads: str = "", **job: Any) -> Case:
+def _engine(engine: Any, stage: str, words: Sequence[str], loads: str = "", quick: bool = True, **job: Any) -> Case:
     name = f"{engine if isinstance(engine, str) else ' then '.join(engine)}, at {stage}"
     given = {"engine": engine, "environment": {packages.STAGE: stage}, **job}
-    return Case("an engine that dies", name, shared_load(Loading(words, loads, given)))
+    return Case("an engine that dies", name, shared_load(Loading(words, loads, given)), quick)
 
 
 LIBRARY = {"onednn": "torch", "onnxruntime": "onnxruntime", "openvino": "openvino"}

@@ -124,7 +124,7 @@ class NativeRunner:
     def __init__(self, program: Program, threads: int) -> None:
         self.program, self._threads = program, threads
         self._library = library()
-        self._plans: PreparedCache[Plan] = PreparedCache(PLANS)
+        self._plans: PreparedCache[Plan] = PreparedCache(PLANS, program.nbytes())
         self._constants = Constants(self._library)
         self._workspaces: list[tuple[Array, int]] = []
         self._ready: dict[tuple[object, ...], Plan] = {}

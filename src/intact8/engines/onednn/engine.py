@@ -106,7 +106,8 @@ class OnednnRunner:
     def __init__(self, program: Program, threads: int | None, isa: str) -> None:
         self.program = program
         self._threads, self._isa = threads, isa
-        self._plans: PreparedCache[Plan] = PreparedCache(MORE_PLANS if program.dimensions else PLANS)
+        most = MORE_PLANS if program.dimensions else PLANS
+        self._plans: PreparedCache[Plan] = PreparedCache(most, program.nbytes())
         self._packs: WeakValueDictionary[tuple[Any, ...], Packed] = WeakValueDictionary()
         self._takes_integers = sole_quantizers(program).keys()
         self._build_for_one()

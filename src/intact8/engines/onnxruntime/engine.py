@@ -103,7 +103,7 @@ class OnnxRuntimeRunner:
         self._threads = threads
         quantizers = sole_quantizers(program)
         self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
-        self._sessions: PreparedCache[Any] = PreparedCache(SESSIONS)
+        self._sessions: PreparedCache[Any] = PreparedCache(SESSIONS, program.nbytes())
         self.forms = self._proved_forms()
         self._session(frozenset(), frozenset())  # a program that cannot run is refused now
         follow(self)

@@ -97,9 +97,9 @@ class OpenVinoRunner:
         self._threads = threads
         self._plan = Plan.of(program)
         self._in_parts = is_sample_wise(program)
-        weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
-        self._large = self._in_parts and not program.dimensions and weights >= LARGE
-        self._models: PreparedCache[Compiled] = PreparedCache(MORE_MODELS if program.dimensions else MODELS)
+        size = program.nbytes()
+        self._large = self._in_parts and not program.dimensions and size >= LARGE
+        self._models: PreparedCache[Compiled] = PreparedCache(MORE_MODELS if program.dimensions else MODELS, size)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
         self._switched: dict[Feeds, tuple[int, ...]] = {}
         self._ops = {op.name: op for op in program.ops}
@@ -238,7 +238,7 @@ class OpenVinoRunner:
             for key in self._models:
                 if key[0] != sizes and key[1:] == (form, self._wanted):
                     self._models.forget(key)
-            release_memory()
+            release_memory(self.program.nbytes())
         return made.at(batch)
 
     def _switch(self, sizes: Sequence[int], form: Feeds) -> Compiled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -41,6 +42,10 @@ class _Form:
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
     size: int | None
 
+    def elements(self) -> int:
+        """Return how many elements inputs and outputs have."""
+        return sum(map(math.prod, (*self.inputs, *(shape for shape, _ in self.outputs))))
+
     @staticmethod
     def of(built: Built, size: int | None) -> _Form:
         model = built.model
@@ -58,7 +63,7 @@ class Compiled:
     """
 
     def __init__(self, program: Program, built: Mapping[int, Built], threads: int | None) -> None:
-        self._program, self._threads = program, threads
+        self._program, self._threads, self._bytes = program, threads, program.nbytes()
         alone = len(built) == 1
         self._forms = {n: _Form.of(b, None if alone else n) for n, b in built.items()}
         models = {n: b.model for n, b in built.items()}
@@ -91,7 +96,7 @@ class Compiled:
         finally:
             idle.append(request)
             if new:  # what the first inference allocates and frees
-                release_memory()
+                release_memory(self._bytes + self._forms[size].elements() * 4)
 
     def kernels(self) -> dict[str, str]:
         """Return the name of an op that became part of a product's kernel → that kernel, precision included.
