@@ -12,7 +12,8 @@ import intact8
 from intact8.diagnose.doctor.float_checks import answers_of, put_right, untrained
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import batch_dependence
-from intact8.diagnose.doctor.repairs import fitting, repairs, tried_repairs
+from intact8.diagnose.doctor.repair import Repair
+from intact8.diagnose.doctor.repairs import Repaired, fitting, repairs, tried_repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
 from intact8.diagnose.doctor.structural_repairs import together
@@ -225,3 +226,13 @@ def test_weights_that_no_training_leaves_behind() -> None:
     found = {f.place: f.message for f in untrained(Bed(net, x).sim)}
     assert found.keys() == {"positions", "blocks.2", "blocks.4"}
     assert "zeros" in found["positions"] and "bit by bit" in found["blocks.2"] and "zeros" in found["blocks.4"]
+
+
+def test_many_more_right_answers_are_enough_where_most_of_the_loss_is_noise() -> None:
+    node = Bed(mlp(), torch.randn(8, 16)).sim.graph.nodes["0"]
+
+    def helps(cause: str, score: float, loss: float) -> bool:
+        return Repaired(Repair(cause, "", node), (0.5, score), (1.0, loss), 5.0).helps
+
+    assert helps("wrong_setting", 0.65, 0.75) and helps("wrong_setting", 0.55, 0.65)
+    assert not helps("wrong_setting", 0.55, 0.75) and not helps("wrong_scale", 0.65, 0.75)

@@ -72,6 +72,7 @@ def examine(
     step: Step,
     known: list[Finding],
     answers: Answers | None,
+    judged: tuple[Samples, Answers | None],
     until: float,
 ) -> Examination:
     """Examine a calibrated simulation.
@@ -84,6 +85,7 @@ def examine(
         step: called with the name of what begins.
         known: what was found before.
         answers: how the float network answers on ``data``; None without class indices.
+        judged: more samples, on which repairs of the float network are judged, and how it answers there.
         until: time (``time.monotonic()``) from which no more repairs of the float network are tried, and the noise of a
             network that is wrong is not measured.
     """
@@ -103,7 +105,7 @@ def examine(
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
-    findings = put_right(sim, answers, data, [*findings, *shown_by_weights], until)
+    findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
     findings = behind_statistics(findings, network, sim, answers, data)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")

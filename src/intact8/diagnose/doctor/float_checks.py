@@ -22,6 +22,7 @@ from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.repairs import (
+    COMPENSATING,
     LARGE_EPS,
     RECOVERS,
     Repaired,
@@ -98,7 +99,6 @@ PROOF = frozenset({"bound", "copies", "numbers"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
-COMPENSATING = ("stale_batch_norm", "wrong_scale")
 OF_LAYERS = (
     "exploded_weight", "exploded_channel", "wrong_weights", "stale_batch_norm", "dead_channels", "wrong_setting",
     "wrong_scale",
@@ -867,10 +867,10 @@ def put_right(
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
-    if answers.guesses and _above(best.accuracy[1], answers, 2 * ABOVE_CHANCE) and cause not in COMPENSATING:
+    if answers.guesses and _above(best.accuracy[1], answers, ABOVE_CHANCE) and cause not in COMPENSATING:
         evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
-    if same is None and cause == "exploded_channel":  # what is so far off that the whole layer is constant is dead
+    if same is None and cause in ("exploded_channel", "wrong_scale"):  # so far off that the whole layer is constant
         dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
         same = next((f for f in dead if f.evidence.get("share", 0.0) > NEARLY_ALL), None)
     if same is None:

@@ -51,6 +51,13 @@ RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
 this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
 standard errors at most."""
 
+MANY_MORE, NOISY = 0.1, 0.2
+"""Share of answers that a repair must put right, and the share of the loss that is enough then: where the trained
+network is wrong on one sample in five, most of its loss cannot be taken away."""
+
+COMPENSATING = ("stale_batch_norm", "wrong_scale")
+"""Causes of repairs that make up for other faults, too."""
+
 UNUSUAL = 5.0
 """Times the size of its like from which a channel, or a weight, is set to it to see whether that helps."""
 
@@ -105,6 +112,8 @@ class Repaired:
         extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
         prepared = self.repair.cause == INPUTS_ARE_WRONG
         least, sure = EXTREME if extreme else RECOVERS, SURE - 0.5 if extreme or prepared else SURE
+        if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
+            least = min(least, NOISY)
         return self.share > least and self.sureness > sure
 
 

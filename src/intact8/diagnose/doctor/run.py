@@ -153,7 +153,10 @@ def doctor(
     answers = answers_of(exact, chosen, len(before.graph.inputs))
     units = None if answers is None else answers.units
     exact.weigh(units)
-    found = examine(network, before, given, chosen, step, known, answers, began + budget / 2)
+    # What is put right in float chooses no recipe, and the more samples the surer it is.
+    more = Samples((*chosen.batches, *better.first(EXAMINED).batches))
+    judged = more, answers_of(FloatOutputs(before, more, None), more, len(before.graph.inputs))
+    found = examine(network, before, given, chosen, step, known, answers, judged, began + budget / 2)
     search = RecipeSearch(network, exact, given, better, candidate, before, until=began + budget)
     refusal = refused(found.findings)
     if remedies and not refusal:
