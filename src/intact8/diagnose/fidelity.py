@@ -248,7 +248,7 @@ def _float(sim: Simulation, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
 
 def _layer_input_ranges(sim: Simulation, calls: Iterable[Sequence[Tensor]]) -> dict[str, tuple[float, float]]:
     """Return the least and largest value, or 0, of every input of integer layers."""
-    executor, found = FloatExecutor(sim.tensors), dict[str, tuple[float, float]]()
+    executor, found = FloatExecutor(_as_in_the_model(sim)), dict[str, tuple[float, float]]()
 
     def compute(node: Node, taken: Sequence[Tensor]) -> Tensor:
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
@@ -260,6 +260,12 @@ def _layer_input_ranges(sim: Simulation, calls: Iterable[Sequence[Tensor]]) -> d
     for inputs in calls:
         _outputs(sim, inputs, compute)
     return found
+
+
+def _as_in_the_model(sim: Simulation) -> dict[str, Tensor]:
+    """Return the tensors with channels that are not rescaled: plain W8A8 knows nothing of that, and may be the better
+    for it."""
+    return {**sim.tensors, **{place.factor: torch.ones_like(sim.tensors[place.factor]) for place in sim.equalized}}
 
 
 def _plain(sim: Simulation, inputs: Sequence[Tensor], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Tensor]:
@@ -277,7 +283,7 @@ def _plain(sim: Simulation, inputs: Sequence[Tensor], ranges: Mapping[str, tuple
         scale = per_output(largest / point.hi, weight, node).clamp_min(1e-30)
         return torch.round(weight / scale).clamp(point.lo, point.hi) * scale
 
-    executor, read = FloatExecutor(sim.tensors, rounded), dict[str, Tensor]()
+    executor, read = FloatExecutor(_as_in_the_model(sim), rounded), dict[str, Tensor]()
 
     def compute(node: Node, taken: Sequence[Tensor]) -> Tensor:
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
