@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import Recipe, Scheme, recipes
-from intact8.diagnose.fidelity import _Compared, _layer_input_ranges, _plain, check_outputs
+from intact8.diagnose.fidelity import _Compared, _compared, _layer_input_ranges, _plain, check_outputs
 from intact8.errors import AccuracyWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -230,3 +232,17 @@ def test_tensors_are_compared_piece_by_piece() -> None:
     odd.add(wanted, wanted + noise)
     assert odd.sqnr == whole.sqnr and odd.cosine == 0.0
     assert _Compared().sqnr is None and _Compared().cosine == 0.0
+
+
+def test_results_of_one_call_at_a_time_are_in_memory() -> None:
+    seen: list[weakref.ref[Tensor]] = []
+
+    def calls() -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+        for _ in range(3):
+            assert not any(result() is not None for result in seen)
+            wanted, got = {"y": torch.ones(4)}, {"y": torch.ones(4)}
+            seen.extend(weakref.ref(t) for t in (wanted["y"], got["y"]))
+            yield wanted, got
+            del wanted, got
+
+    assert _compared(calls())["y"].signal == 12

@@ -118,6 +118,7 @@ def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence
             work.update(products if not work else {})
             trim_behind(largest)  # float kernels pack weights
             yield wanted, got(inputs)
+            del wanted
 
     with torch.no_grad():
         found = _compared(beside(lambda inputs: {n: real(v) for n, v in sim.run(list(inputs)).items()}))
@@ -139,9 +140,12 @@ def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence
 def _compared(calls: Iterable[tuple[_Results, _Results]]) -> dict[str, _Compared]:
     """Compare every output over all calls: what is wanted, and what stands for it."""
     found: dict[str, _Compared] = {}
-    for wanted, got in calls:
-        for name, y in got.items():
-            found.setdefault(name, _Compared(dtype=wanted[name].dtype)).add(wanted[name], y)
+    for results in calls:
+        for name in results[1]:
+            wanted, got = (values[name] for values in results)
+            found.setdefault(name, _Compared(dtype=wanted.dtype)).add(wanted, got)
+            del wanted, got
+        del results  # before those of the next call are computed
     return found
 
 
