@@ -8,8 +8,9 @@ of plain W8A8, which quantizes weights and inputs of layers only (``cos_plain``)
 Families that begin with ``own-`` and ``new-`` are first tries of networks outside the set, ``again-`` later ones.
 
 Those results are of ``prepare``, ``calibrate`` and ``convert``, where nothing is chosen. A line of the quantized ones
-is a network through ``intact8.quantize``: ``cos``, ``cos_plain`` (plain W8A8 with the ranges of the same samples) and
-what was chosen, ``between_layers`` and ``portable``.
+is a network through ``intact8.quantize``: ``cos``, ``cos_plain`` (plain W8A8 with the ranges of the same samples),
+what was chosen (``between_layers`` and ``portable``), the day it was run, and where known the number of samples that
+were compared (``test``) and the ``draw`` of weights and samples.
 """
 
 from __future__ import annotations
@@ -86,14 +87,24 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def by_quantize(rows: list[Row]) -> list[str]:
-    """Return what ``quantize`` reaches on networks, those below plain W8A8 by name."""
-    below = [row for row in rows if row["cos"] < row["cos_plain"] - MARGIN]
-    chosen = Counter((row["between_layers"], row["portable"]) for row in rows)
-    lines = [f"{len(rows)} networks, {len(below)} below plain W8A8 by more than {MARGIN}.", ""]
-    lines += ["| chosen between layers | portable | networks |", "|---|---|---|"]
-    lines += [f"| `{between}` | `{portable}` | {count} |" for (between, portable), count in chosen.most_common()]
-    named = [f"`{row['name']}` ({row['cos']:.3f}, {row['cos_plain']:.3f})" for row in below]
-    return [*lines, "", f"Below (cosine of `quantize`, of plain W8A8): {', '.join(named) or 'none'}."]
+    """Return what ``quantize`` reaches on networks, those below plain W8A8 by name: one part for each day of runs."""
+    lines: list[str] = []
+    for day in sorted({row["run"] for row in rows}, reverse=True):
+        of_day = [row for row in rows if row["run"] == day]
+        below = [row for row in of_day if row["cos"] < row["cos_plain"] - MARGIN]
+        chosen = Counter((row["between_layers"], row["portable"]) for row in of_day)
+        names, tests = len({row["name"] for row in of_day}), sorted({row["test"] for row in of_day if "test" in row})
+        compared = f", compared on {' or '.join(map(str, tests))} samples" if tests else ""
+        draws = "" if len(of_day) == names else f" ({len(of_day)} draws of weights and samples)"
+        lines += [
+            f"Run on {day}{compared}: {names} networks{draws}, {len(below)} below plain W8A8 by more than {MARGIN}.",
+            "",
+        ]
+        lines += ["| chosen between layers | portable | runs |", "|---|---|---|"]
+        lines += [f"| `{between}` | `{portable}` | {count} |" for (between, portable), count in chosen.most_common()]
+        named = [f"`{row['name']}` ({row['cos']:.3f}, {row['cos_plain']:.3f})" for row in below]
+        lines += ["", f"Below (cosine of `quantize`, of plain W8A8): {', '.join(named) or 'none'}.", ""]
+    return lines
 
 
 def refusals(rows: list[Row]) -> list[str]:
@@ -128,7 +139,7 @@ def main() -> None:
     body += [f"Refused at the first try, and converted since, with no integer that differs: {names}.", ""]
     quantized = [json.loads(text) for text in options.quantized.read_text().splitlines()]
     body += ["Through `quantize`, which [chooses](recipes.md#between-layers) what it rounds:", ""]
-    body += [*by_quantize(quantized), ""]
+    body += by_quantize(quantized)
     body += ["Refused, or not done in time:", "", *refusals([row for row in rows if row["name"] not in mended])]
     options.docs.write_text("\n".join([head + begin, *body, end]) + rest.partition(end)[2])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import Recipe, Scheme, recipes
-from intact8.diagnose.fidelity import _Compared, check_outputs
+from intact8.diagnose.fidelity import _Compared, _compared, _layer_input_ranges, _plain, check_outputs
 from intact8.errors import AccuracyWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -79,6 +81,20 @@ def test_what_plain_rounding_loses_as_well_is_not_told() -> None:
         program = intact8.convert(calibrated(Recipe(weight=weight)))
     (row,) = program.provenance["outputs"]
     assert row["sqnr"] < 20 and abs(row["sqnr"] - row["plain"]) < 6
+
+
+def test_plain_rounding_does_not_rescale_channels() -> None:
+    """What a recipe does to channels is measured beside it, not a part of what it is measured against."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)).eval()
+    x, found = torch.randn(4, 3, 8, 8), []
+    for equalize in (True, False):
+        sim = intact8.prepare(model, x[:1], Recipe(equalize=equalize)).eval()
+        intact8.calibrate(sim, x)
+        assert bool(sim.equalized) is equalize
+        (output,) = _plain(sim, [x], _layer_input_ranges(sim, [[x]])).values()
+        found.append(output)
+    assert torch.equal(*found)
 
 
 def test_after_training_the_weights_of_now_are_compared() -> None:
@@ -216,3 +232,17 @@ def test_tensors_are_compared_piece_by_piece() -> None:
     odd.add(wanted, wanted + noise)
     assert odd.sqnr == whole.sqnr and odd.cosine == 0.0
     assert _Compared().sqnr is None and _Compared().cosine == 0.0
+
+
+def test_results_of_one_call_at_a_time_are_in_memory() -> None:
+    seen: list[weakref.ref[Tensor]] = []
+
+    def calls() -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+        for _ in range(3):
+            assert not any(result() is not None for result in seen)
+            wanted, got = {"y": torch.ones(4)}, {"y": torch.ones(4)}
+            seen.extend(weakref.ref(t) for t in (wanted["y"], got["y"]))
+            yield wanted, got
+            del wanted, got
+
+    assert _compared(calls())["y"].signal == 12

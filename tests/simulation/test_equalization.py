@@ -140,7 +140,27 @@ def test_few_values_per_channel_leave_room_to_grow(monkeypatch: pytest.MonkeyPat
 
     roomy = error()
     monkeypatch.setattr(equalization, "ENOUGH", 1)
+    monkeypatch.setattr(equalization, "SAMPLES", 1)
     assert roomy < 0.5 * error()
+
+
+def test_few_images_leave_room_to_grow_however_many_values_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every image has a strength of its own in every channel, which four images do not show."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(16, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, groups=16)
+    model = nn.Sequential(*layers).eval()
+    x = torch.randn(64, 16, 1, 1) * torch.randn(64, 16, 24, 24).abs()
+
+    def error() -> float:
+        sim = intact8.prepare(model, x[:1]).eval()
+        intact8.calibrate(sim, x[:4])
+        assert sim.equalized
+        with torch.no_grad():
+            return float((sim(x[4:]) - model(x[4:])).square().mean())
+
+    roomy = error()
+    monkeypatch.setattr(equalization, "SAMPLES", 1)
+    assert roomy < 0.8 * error()
 
 
 def test_a_class_token_has_room_and_a_map_has_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import intact8
 from intact8 import recipes
 from intact8.engines import engine_status, get_engine
+from intact8.simulation.ops import recurrent
 
 ENGINES = [e for e in ("reference", "onednn") if engine_status()[e] is None]
 DYNAMIC = recipes.dynamic()
@@ -109,6 +111,22 @@ def test_other_numbers_of_steps() -> None:
     intact8.calibrate(sim, [torch.randn(8, 5, 6)])
     for batch, steps in ((1, 1), (3, 9)):
         assert_bits(sim, torch.randn(batch, steps, 6))
+
+
+def test_one_direction_at_a_time_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights on their grids are as large as the weights: those of one direction are gone before the next is run."""
+    model, x = nn.LSTM(4, 8, 2, bidirectional=True, batch_first=True).eval(), torch.randn(2, 3, 4)
+    sim = intact8.prepare(model, x).eval()
+    intact8.calibrate(sim, x)
+    left: list[int] = []
+
+    def note(weight: int) -> None:
+        left.append(sum(isinstance(found, recurrent.Direction) for found in gc.get_objects()))
+
+    monkeypatch.setattr(recurrent, "trim_behind", note)
+    with torch.no_grad():
+        sim(x)
+    assert left == [0, 0, 0, 0]
 
 
 def test_one_step() -> None:

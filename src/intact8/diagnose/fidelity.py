@@ -118,6 +118,7 @@ def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence
             work.update(products if not work else {})
             trim_behind(largest)  # float kernels pack weights
             yield wanted, got(inputs)
+            del wanted
 
     with torch.no_grad():
         found = _compared(beside(lambda inputs: {n: real(v) for n, v in sim.run(list(inputs)).items()}))
@@ -139,9 +140,12 @@ def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence
 def _compared(calls: Iterable[tuple[_Results, _Results]]) -> dict[str, _Compared]:
     """Compare every output over all calls: what is wanted, and what stands for it."""
     found: dict[str, _Compared] = {}
-    for wanted, got in calls:
-        for name, y in got.items():
-            found.setdefault(name, _Compared(dtype=wanted[name].dtype)).add(wanted[name], y)
+    for results in calls:
+        for name in results[1]:
+            wanted, got = (values[name] for values in results)
+            found.setdefault(name, _Compared(dtype=wanted.dtype)).add(wanted, got)
+            del wanted, got
+        del results  # before those of the next call are computed
     return found
 
 
@@ -248,7 +252,7 @@ def _float(sim: Simulation, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
 
 def _layer_input_ranges(sim: Simulation, calls: Iterable[Sequence[Tensor]]) -> dict[str, tuple[float, float]]:
     """Return the least and largest value, or 0, of every input of integer layers."""
-    executor, found = FloatExecutor(sim.tensors), dict[str, tuple[float, float]]()
+    executor, found = FloatExecutor(_as_in_the_model(sim)), dict[str, tuple[float, float]]()
 
     def compute(node: Node, taken: Sequence[Tensor]) -> Tensor:
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
@@ -260,6 +264,12 @@ def _layer_input_ranges(sim: Simulation, calls: Iterable[Sequence[Tensor]]) -> d
     for inputs in calls:
         _outputs(sim, inputs, compute)
     return found
+
+
+def _as_in_the_model(sim: Simulation) -> dict[str, Tensor]:
+    """Return the tensors with channels that are not rescaled: plain W8A8 knows nothing of that, and may be the better
+    for it."""
+    return {**sim.tensors, **{place.factor: torch.ones_like(sim.tensors[place.factor]) for place in sim.equalized}}
 
 
 def _plain(sim: Simulation, inputs: Sequence[Tensor], ranges: Mapping[str, tuple[float, float]]) -> dict[str, Tensor]:
@@ -277,7 +287,7 @@ def _plain(sim: Simulation, inputs: Sequence[Tensor], ranges: Mapping[str, tuple
         scale = per_output(largest / point.hi, weight, node).clamp_min(1e-30)
         return torch.round(weight / scale).clamp(point.lo, point.hi) * scale
 
-    executor, read = FloatExecutor(sim.tensors, rounded), dict[str, Tensor]()
+    executor, read = FloatExecutor(_as_in_the_model(sim), rounded), dict[str, Tensor]()
 
     def compute(node: Node, taken: Sequence[Tensor]) -> Tensor:
         if node.name in sim.weight_points and node.op in ("conv", "linear"):

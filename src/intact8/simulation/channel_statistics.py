@@ -47,7 +47,7 @@ class _Collector:
     """Statistics of one pass over samples: channel ranges for equalization, mean inputs, and extremes of channels."""
 
     def __init__(self, q: QuantizedGraph, places: list[Equalized]) -> None:
-        self.q, self.samples = q, 1
+        self.q, self.samples, self.total = q, 1, 0
         self.watched = {name: (place.name, axis) for place in places for name, axis in place.observed.items()}
         self.largest: dict[str, Tensor] = {}
         self.counts: dict[str, float] = {}
@@ -92,8 +92,12 @@ def collect(
     seen = _Collector(q, places)
     for inputs in calls:
         seen.samples = len(inputs[0]) if q.batched and inputs else 1
+        seen.total += seen.samples
         run(inputs, visit=seen)
-    found = {place.name: factors(place, seen.largest[place.name], q.tensors, seen.count(place)) for place in places}
+    found = {
+        place.name: factors(place, seen.largest[place.name], q.tensors, seen.count(place), seen.total)
+        for place in places
+    }
     divided: dict[str, Tensor] = {}
     for place in places:
         factor = found[place.name]

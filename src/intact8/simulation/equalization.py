@@ -31,8 +31,9 @@ SHARE = 0.7
 """How much of the difference between channels' ranges is taken out behind ReLU6: the rest is room for values that
 calibration has not seen."""
 
-ENOUGH = 1024
-"""From so many values on the largest is taken for the range of a channel; fewer will probably be exceeded."""
+ENOUGH, SAMPLES = 1024, 32
+"""From so many values, of so many samples, on the largest is taken for the range of a channel; that of fewer will
+probably be exceeded. Values of one sample are alike: thousands of a channel say little of the next image."""
 
 
 @dataclass(frozen=True)
@@ -101,25 +102,36 @@ def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
     return pairs
 
 
-def headroom(count: float) -> float:
-    """Return how far a channel may grow: the expected largest of ENOUGH normal values over that of ``count``.
+def headroom(count: float, samples: int) -> float:
+    """Return how far a channel may grow: the expected largest of enough normal values over that of those seen.
 
     A class token is one value per sample and channel. Stretched until the largest of a few fills the range, every
-    channel would be clipped in most other samples.
+    channel would be clipped in most other samples; so it is with the values of few images, of which each has its own
+    largest.
+
+    Args:
+        count: values per channel.
+        samples: of so many samples.
 
     Example:
-        >>> headroom(1024), round(headroom(4), 2)
-        (1.0, 2.27)
+        >>> headroom(1024, 32), round(headroom(4, 4), 2), round(headroom(9216, 4), 2)
+        (1.0, 2.27, 1.58)
     """
-    usual, seen = (NormalDist().inv_cdf(1 - 0.25 / max(n, 1.0)) for n in (ENOUGH, count))
-    return max(1.0, usual / seen)
+    return max(_growth(count, ENOUGH), _growth(samples, SAMPLES))
 
 
-def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], count: float = ENOUGH) -> Tensor | None:
+def _growth(seen: float, enough: int) -> float:
+    least, most = (NormalDist().inv_cdf(1 - 0.25 / max(n, 1.0)) for n in (seen, enough))
+    return max(1.0, most / least)
+
+
+def factors(
+    place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], count: float = ENOUGH, samples: int = SAMPLES
+) -> Tensor | None:
     """Return what channels are divided by, float32 (C,), the largest 1.
 
-    ``largest`` is max |X_j| of ``count`` values per channel, (C,); the factors of the readers are 1 now. None where
-    nothing but zeros was seen, or a value that is not finite, which the observers will name.
+    ``largest`` is max |X_j| of ``count`` values per channel in so many samples, (C,); the factors of the readers are 1
+    now. None where nothing but zeros was seen, or a value that is not finite, which the observers will name.
     """
     peak = largest.max()
     if peak <= 0 or not torch.isfinite(peak):
@@ -128,7 +140,7 @@ def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], co
     if place.bounded:
         return ranges**SHARE
     if place.alpha == 1.0:
-        return (ranges * headroom(count)).clamp(max=1.0)
+        return (ranges * headroom(count, samples)).clamp(max=1.0)
     columns = torch.stack(
         [folded(node, tensors)[0].detach().abs().transpose(0, 1).flatten(1).amax(1) for node in place.readers]
     ).amax(0)

@@ -6,7 +6,7 @@ Gradients pass straight through roundings; the derivative of a table is that of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -82,11 +82,11 @@ class Direction:
         return found if self.bias_hh is None else found | {"bias_hh": self.bias_hh}
 
 
-def directions(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> list[Direction]:
-    """Return a layer's directions: in training with the present scales, else with those of its weight point."""
+def directions(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> Iterator[Direction]:
+    """Yield a layer's directions: in training with the present scales, else with those of its weight point."""
     live = point.training or point.scale.numel() == 0
     scales = weight_scales(node, tensors, point) if live else point.scale
-    return [Direction(node, tensors, point, scales, d) for d in range(1 + node.attrs["bidirectional"])]
+    return (Direction(node, tensors, point, scales, d) for d in range(1 + node.attrs["bidirectional"]))
 
 
 def layer_arrays(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> dict[str, npt.NDArray[Any]]:
@@ -112,23 +112,35 @@ def run_layer(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor], p
     for value in (x, *given):
         if value is not None and not bool(torch.isfinite(value.detach()).all()):
             raise InputError("NaN or infinity reached a recurrent layer", where=node.name, remedy="repair the data")
-    time, batch, size = x.shape[0], x.shape[1], node.attrs["hidden"]
+    time = x.shape[0]
     inside: list[Tensor] | None = None
     if node.attrs["lengths"]:
         inside = list((torch.arange(time, device=x.device)[:, None] < inputs[-1][None]).unsqueeze(-1).unbind(0))
     parts, lasts = [], []
-    for d, numbers in enumerate(directions(node, tensors, point)):
-        p = linear(x, numbers.weight_ih, numbers.scale_ih, numbers.bias).unbind(0)
-        cell = _Cell(node, numbers, [None if s is None else s[d] for s in given], x.new_zeros(batch, size))
-        seen: list[Tensor] = [x] * time
-        for t in reversed(range(time)) if d else range(time):
-            cell.step(p[t], None if inside is None else inside[t])
-            y = cell.real()
-            seen[t] = y if inside is None else torch.where(inside[t], y, y.new_zeros(()))
-        parts.append(torch.stack(seen))
-        lasts.append(cell.last())
+    numbers = directions(node, tensors, point)
+    for d in range(1 + node.attrs["bidirectional"]):
+        y, last = _run_direction(node, x, given, inside, next(numbers), d)
+        parts.append(y)
+        lasts.append(last)
+        if not torch.is_grad_enabled():
+            trim_behind(max(tensors[name].nbytes for name in node.params.values()))
     rows = [torch.cat(last, -1).unsqueeze(0) for last in zip(*lasts, strict=True)]
     return torch.cat([*rows, torch.cat(parts, -1)])[recurrent.part(node.op, node.attrs["result"])]
+
+
+def _run_direction(
+    node: Node, x: Tensor, given: list[Tensor | None], inside: list[Tensor] | None, numbers: Direction, d: int
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the hidden states of all steps of a direction, and its last states."""
+    time, batch, size = x.shape[0], x.shape[1], node.attrs["hidden"]
+    p = linear(x, numbers.weight_ih, numbers.scale_ih, numbers.bias).unbind(0)
+    cell = _Cell(node, numbers, [None if s is None else s[d] for s in given], x.new_zeros(batch, size))
+    seen: list[Tensor] = [x] * time
+    for t in reversed(range(time)) if d else range(time):
+        cell.step(p[t], None if inside is None else inside[t])
+        y = cell.real()
+        seen[t] = y if inside is None else torch.where(inside[t], y, y.new_zeros(()))
+    return torch.stack(seen), cell.last()
 
 
 class _Cell:
