@@ -138,7 +138,10 @@ class Planted:
 
     def _chosen(self, number: int, mutation: Mutation, items: list[pytest.Item]) -> list[pytest.Item]:
         """The tests that ask for a fault, file by file, quick ones first; where none does, those of its room."""
-        room = "/".join(mutation.path.split("/")[2:-1])
+        folders = mutation.path.split("/")[2:-1]
+        while not (ROOT / "tests").joinpath(*folders).is_dir():
+            folders.pop()
+        room = "/".join(folders)
         tests = self.asked.get(number) or {
             t for t in self.seconds if t.startswith((f"tests/{room}/", mutation.path, "tests/test_tiny"))
         }

@@ -50,6 +50,14 @@ def test_tables_and_trees_print() -> None:
     assert "net\n" in text and "net.c1: conv N×4×8×8" in text
 
 
+def test_cells_are_empty_where_there_is_no_grid() -> None:
+    grid = table(certified()).grid()
+    place = [column.title for column in grid.columns].index("zero point")
+    cells = {row[0]: row[place - 1 : place + 1] for row in grid.rows}
+    assert cells["net.c1"][1] == "100" and float(cells["net.c1"][0]) > 0
+    assert cells["real"] == cells["softmax"] == ("", "")
+
+
 def test_brackets_in_names_are_no_markup() -> None:
     program = with_op(certified(), "net.c1", source=("[red]x[/red]", "y"))
     assert "[red]x[/red]" in rendered(table(program))

@@ -78,6 +78,14 @@ def test_what_points_know_before_calibration() -> None:
     assert weight.known
 
 
+@pytest.mark.parametrize("observer", ["minmax", "mse"])
+def test_weights_are_clipped_where_their_scales_are_not_made_for_all_of_them(observer: str) -> None:
+    point = WeightPoint("w", Scheme(dtype="int8", symmetric=True, observer=observer), portable=False)
+    point.source = "weights"
+    assert point.train().holds_all == (observer == "minmax")
+    assert not point.eval().holds_all
+
+
 @pytest.mark.parametrize("learned", [0, 1], ids=["low", "high"])
 def test_one_end_of_a_range_may_learn_alone(learned: int) -> None:
     v = torch.tensor([-3.0, -2.5, 0.2, 5.0, 6.0, 7.0])
