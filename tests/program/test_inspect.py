@@ -29,7 +29,7 @@ def test_rows() -> None:
     assert conv.fused == "c1 + bn1 + relu, clamp 100..255"
     assert conv.certificate.startswith("exact, margin")
     assert conv.bytes == 4 * 27 + 3 * 16
-    assert rows["net.c2"].fused == "adds net.c1"
+    assert rows["net.c2"].fused == "adds net.c1" and rows["cat"].fused == rows["real"].fused == ""
     assert rows["softmax"].certificate == "float" and rows["softmax"].note == "no integer form yet"
     assert rows["cat"].certificate == "" and rows["real"].scale is None
 
