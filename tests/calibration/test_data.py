@@ -39,6 +39,7 @@ def flat(call: Any) -> list[Tensor]:
         pytest.param([{"x": X, "label": IDS}] * 2, id="dicts"),
         pytest.param([UserDict(x=X)] * 2, id="mappings"),
         pytest.param([({"x": X}, IDS)] * 2, id="dict_and_labels"),
+        pytest.param([({"x": X},)] * 2, id="dict_alone"),
         pytest.param([X.numpy(), X.numpy()], id="arrays"),
         pytest.param(((X, X) for _ in range(2)), id="generator"),
         pytest.param(DataLoader(TensorDataset(X.repeat(2, 1), IDS.repeat(2)), batch_size=2), id="loader"),
