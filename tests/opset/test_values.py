@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact8.opset import values
+from intact8.opset import KINDS, values
 from intact8.opset.values import LARGEST_A, LARGEST_B, LARGEST_FLOAT32, LARGEST_SIZE, Validator
 
 INF, NAN = math.inf, math.nan
