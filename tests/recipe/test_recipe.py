@@ -231,5 +231,5 @@ def test_a_pattern_names_a_module_and_what_is_in_it() -> None:
 
 def test_a_place_among_the_layers_that_there_is_not_is_refused() -> None:
     """It would name no layer, and the override would be forgotten without a word."""
-    with pytest.raises(RecipeError, match=r"match = 'frist'.*first or last or small or behind"):
-        Override("layers:frist", quantize=False)
+    with pytest.raises(RecipeError, match=r"match = 'middle'.*first or last or small or behind"):
+        Override("layers:middle", quantize=False)
