@@ -51,7 +51,10 @@ ENOUGH = 0.9
 ALLOWED = 20
 """Seconds of the processor's time that the tests of one fault may take, beside three times what they took without."""
 
-QUESTION = '''"""Which planted fault holds, and which were asked for: in files, as probes have no environment."""
+QUESTION = '''"""Which planted fault holds, and which were asked for.
+
+In files, as probes have no environment; a number is the name of an empty one, as probes may write no byte.
+"""
 from pathlib import Path
 
 folder, seen = Path(__file__).parents[2], set()
@@ -61,8 +64,7 @@ now = int((folder / "now").read_text())
 def planted(number: int) -> bool:
     if number not in seen:
         seen.add(number)
-        with open(folder / "asked", "a") as file:
-            file.write(f"{number}\\n")
+        (folder / "asked" / str(number)).touch()
     return number == now
 '''
 
@@ -125,17 +127,21 @@ class Planted:
             for item, following in zip(left, [*left[1:], None], strict=True):
                 print(json.dumps([item.nodeid, 0, None]), file=file, flush=True)
                 _planted.seen.clear()
-                asks.write_text("")
+                for asked in asks.iterdir():
+                    asked.unlink()
                 self.failed, start = False, sum(os.times()[:4])
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if not self.failed:
-                    numbers = sorted(set(map(int, asks.read_text().split())))
+                    numbers = sorted(int(asked.name) for asked in asks.iterdir())
                     print(json.dumps([item.nodeid, sum(os.times()[:4]) - start, numbers]), file=file, flush=True)
         return 0
 
     def _chosen(self, number: int, mutation: Mutation, items: list[pytest.Item]) -> list[pytest.Item]:
         """The tests that ask for a fault, file by file, quick ones first; where none does, those of its room."""
-        room = "/".join(mutation.path.split("/")[2:-1])
+        folders = mutation.path.split("/")[2:-1]
+        while not (ROOT / "tests").joinpath(*folders).is_dir():
+            folders.pop()
+        room = "/".join(folders)
         tests = self.asked.get(number) or {
             t for t in self.seconds if t.startswith((f"tests/{room}/", mutation.path, "tests/test_tiny"))
         }
@@ -219,6 +225,7 @@ def prepare(folder: Path, count: int, seed: int, rooms: tuple[str, ...]) -> list
         mine = [(i, m) for i, m in enumerate(drawn) if m.path == name]
         (workspace / name).write_bytes(planted((source / name).read_bytes(), mine))
     (workspace / "src" / "_planted.py").write_text(QUESTION)
+    (folder / "asked").mkdir(exist_ok=True)
     return drawn
 
 

@@ -110,6 +110,20 @@ def test_transposed_conv_accumulates_exactly(stride, padding, output_padding, di
     np.testing.assert_array_equal(got, want.numpy().astype(np.int64))
 
 
+def test_what_is_unfolded_at_once_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = u8(3, 8, 20, 20).astype(np.float32), s8(4, 8, 3, 3).astype(np.float32)
+    whole, sizes, matmul = integer.correlate(x, w, (1, 1), (1, 1), 1), list[int](), np.matmul
+
+    def counted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        sizes.append(b.size)
+        return matmul(a, b)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(integer, "CHUNK", 2000)
+    monkeypatch.setattr(np, "matmul", counted)
+    assert np.array_equal(integer.correlate(x, w, (1, 1), (1, 1), 1), whole)
+    assert 1000 < max(sizes) <= 2000
+
+
 def test_add_mul_mean_against_fractions() -> None:
     x, y = u8(2, 3, 4, 4), u8(2, 3, 1, 1)
     total = (x.astype(int) - 7) * 301 - (y.astype(int) - 90) * 55

@@ -14,11 +14,13 @@ from intact8.arithmetic.tie_free import (
     LARGEST,
     LARGEST_NEGATIVE,
     OPENVINO,
+    ROUNDINGS,
     STEPS,
     Roundings,
     best_ratios,
     error_bound,
     largest_denominator,
+    largest_ratio,
     nearest_ratios,
     negative_steps,
     ratios_above,
@@ -160,3 +162,15 @@ def test_of_equal_ones_the_largest_denominator_is_taken() -> None:
 
 def test_steps_below_zero() -> None:
     assert [negative_steps(z) for z in (0, 100, 255)] == [1, 101, 256]
+
+
+@pytest.mark.parametrize("terms", [1, 2, 7, 64])
+def test_the_largest_ratio_is_proved_for_every_engine(terms: int) -> None:
+    """A sum whose terms all have it is rounded right by every engine's formula, with half of the margin left."""
+    each = {name: largest_ratio(terms, engines=(name,)) for name in ROUNDINGS}
+    assert largest_ratio(terms) == min(each.values()) and len(set(each.values())) > 1
+    for name, ratio in each.items():
+        steps = 255 * terms * ratio
+        rest = float(error_bound("sum", 0.0, 0.0, engines=(name,)))
+        assert rest < float(error_bound("sum", 0.0, 0.999 * steps, engines=(name,))) <= 0.25 + rest
+        assert float(error_bound("sum", 0.0, 1.001 * steps, engines=(name,))) > 0.25 + rest

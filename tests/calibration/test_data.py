@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from intact8.calibration.data import SLICE, batches, first_batch, length
+from intact8.calibration.dynamic_dimensions import changing
 from intact8.errors import CalibrationError
 
 CPU = torch.device("cpu")
@@ -38,6 +39,7 @@ def flat(call: Any) -> list[Tensor]:
         pytest.param([{"x": X, "label": IDS}] * 2, id="dicts"),
         pytest.param([UserDict(x=X)] * 2, id="mappings"),
         pytest.param([({"x": X}, IDS)] * 2, id="dict_and_labels"),
+        pytest.param([({"x": X},)] * 2, id="dict_alone"),
         pytest.param([X.numpy(), X.numpy()], id="arrays"),
         pytest.param(((X, X) for _ in range(2)), id="generator"),
         pytest.param(DataLoader(TensorDataset(X.repeat(2, 1), IDS.repeat(2)), batch_size=2), id="loader"),
@@ -55,6 +57,20 @@ def test_two_inputs_by_position_and_by_key() -> None:
     for batch in ((X, IDS), (X, IDS, 7), {"ids": IDS, "x": X}):
         (call,) = calls([batch], TWO)
         assert [t.dtype for t in flat(call)] == [torch.float32, torch.int64]
+
+
+class Pair(nn.Module):
+    """Takes two tensors as one argument."""
+
+    def forward(self, pair: tuple[Tensor, Tensor], scale: float = 1.0) -> Tensor:
+        """Return their sum."""
+        return (pair[0] + pair[1]) * scale
+
+
+def test_labels_behind_nested_inputs_do_not_hide_lengths_that_change() -> None:
+    data = [((torch.zeros(2, n), torch.zeros(2, 1)), IDS) for n in (5, 7)]
+    found, whole = changing(Pair(), (data[0][0],), data)
+    assert found.names == {"pair.0": {1: "sequence"}} and list(whole) == data
 
 
 def test_a_model_that_takes_the_dict_itself() -> None:

@@ -10,7 +10,7 @@ import torch
 from tests.calibration.fake import FakeSimulation
 
 from intact8.calibration.run import calibrate
-from intact8.calibration.summary import CalibrationWarning, Growth
+from intact8.calibration.summary import CalibrationWarning, Growth, warnings_of
 from intact8.errors import CalibrationError
 
 
@@ -183,6 +183,12 @@ def warned(sim: FakeSimulation, data: Any) -> str:
 
 def test_few_samples_are_warned_about(sim: FakeSimulation) -> None:
     assert "calibrated on 31 samples" in warned(sim, batches(1, 31))
+
+
+def test_layers_with_the_largest_share_of_dead_channels_are_named() -> None:
+    dead = {"wide": (30, 300), **{f"half{i}": (4, 8) for i in range(4)}, "most": (3, 4), "few": (1, 100)}
+    (said,) = warnings_of(64, 4, {}, Growth(), {}, dead)
+    assert "most: 3 of 4, half0: 4 of 8" in said and "wide" not in said and "and 2 more layers" in said
 
 
 def test_enough_steady_data_warn_of_nothing(sim: FakeSimulation) -> None:

@@ -61,6 +61,15 @@ def test_both_ways_of_counting_agree_with_numpy(n: int, relu: bool) -> None:
     assert counts.sum() == n
 
 
+def test_counts_stay_where_they_are_until_a_larger_value_comes() -> None:
+    sketch = sketch_of(torch.tensor([1.0, 4.0]))
+    before = sketch.counts.data_ptr()
+    sketch.add(torch.tensor([2.0]), 2.0, 2.0)
+    assert sketch.counts.data_ptr() == before
+    sketch.add(torch.tensor([-1.0]), -1.0, -1.0)  # signs are the highest bits
+    assert sketch.counts.data_ptr() != before and int(sketch.counts.sum()) == 4
+
+
 def test_negative_zero_is_zero() -> None:
     bins = sketch_of(torch.tensor([-0.0, 0.0, 0.0])).bins()
     assert (bins.low == 0).all() and (bins.high == 0).all() and bins.total == 3

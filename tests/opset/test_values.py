@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact8.opset import values
+from intact8.opset import KINDS, values
 from intact8.opset.values import LARGEST_A, LARGEST_B, LARGEST_FLOAT32, LARGEST_SIZE, Validator
 
 INF, NAN = math.inf, math.nan
@@ -72,4 +72,5 @@ def test_the_limits_themselves() -> None:
     """A file written by one version is read by others: none of these numbers may change unseen."""
     assert (LARGEST_SIZE, LARGEST_A, LARGEST_B, values.LARGEST_B_NEGATIVE) == (1 << 31, 1 << 24, 8191, (1 << 20) - 1)
     assert values.LARGEST_SCALE * 255 == LARGEST_FLOAT32 and values.SMALLEST_SCALE == 2.0**-100
+    assert KINDS["add"].inputs == (1, 64)
     assert (values.SMALLEST_EPSILON, values.LARGEST_EPSILON, LARGEST) == (1e-36, values.LARGEST_FLOAT32, 2.0**62)

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import recipes
+from intact8.capture.graph import Graph, Node
+from intact8.placement.layer_roles import layer_roles
 
 
 class Head(nn.Module):
@@ -42,6 +44,17 @@ def test_a_detector_s_boxes_and_scores_are_computed_from_float32_sums() -> None:
     kinds = [op.kind for op in program.ops]
     assert kinds.count("dequantized_conv") == 2 and kinds.count("conv") == 2 and kinds.count("float.conv") == 1
     assert errors["detector"][0] < 0.2 * errors["default"][0] and errors["detector"][1] < 0.02
+
+
+def test_what_leads_to_a_layer_is_behind_none() -> None:
+    names = {"x": "input", "a": "conv", "r": "relu", "b": "conv", "m": "mul", "s": "sigmoid"}
+    before = dict(zip(names, ["", *names], strict=False))
+    nodes = {
+        name: Node(name, op, [before[name]] * (op != "input"), params={"weight": name} if op == "conv" else {})
+        for name, op in names.items()
+    }
+    roles = layer_roles(Graph(nodes, ["x"], ["s"]), {"a": 10, "b": 10})
+    assert {name for name, given in roles.items() if "behind" in given} == {"m", "s"}
 
 
 def test_a_network_that_ends_in_its_last_layer_has_nothing_behind_it() -> None:

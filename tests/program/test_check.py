@@ -66,6 +66,11 @@ BREAKS: dict[str, tuple[Break, str, str]] = {
     "structure index": (lambda p: replace(p, structure={"list": [0, 2]}), "structure", "index 2"),
     "structure of booleans": (lambda p: replace(p, structure=True), "structure", "bad entry"),
     "structure unknown": (lambda p: replace(p, structure={"set": [0]}), "structure", "bad entry"),
+    "structure without a class": (
+        lambda p: replace(p, structure={"object": 1, "fields": {"y": 0}}),
+        "structure",
+        "bad entry",
+    ),
     "unknown needs": (lambda p: replace(p, needs=("luck",)), "program", "unknown needs"),
     "missing attribute": (drop_attr("net.c1", "stride"), "net.c1", "stride is missing"),
     "unknown attribute": (attr("net.c1", speed=1), "net.c1", "unknown attribute 'speed'"),

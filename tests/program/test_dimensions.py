@@ -71,6 +71,7 @@ def test_it_comes_back_the_same_from_a_file(tmp_path: Path) -> None:
         ({"dimensions": {"n": (1, 9)}}, "op cut: n may be longer than 8"),
         ({"dimensions": {"n": (1, None)}}, "op cut: n may be longer than 8"),
         ({"attrs": {"heads": {"shape": [-1, "m", 2, 2]}}}, "op heads"),
+        ({"attrs": {"first": {"axis": 0, "end": "n"}}, "shapes": {"first": ("n", "n", 2, 2)}}, "on the batch size"),
         ({"attrs": {"heads": {"shape": ["n", -1, 2, 2]}}}, "op heads"),
         ({"attrs": {"wide": {"shape": [1, "m", 2, 2]}}}, "op wide"),
         ({"attrs": {"cut": {"start": 1}}}, "op cut: 1:n may be empty"),

@@ -15,7 +15,7 @@ from intact8.engines import engine_status, get_engine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
-from intact8.program.indices import bounded_inputs, looked_up, table_rows, unproved
+from intact8.program.indices import Lookups, bounded_inputs, looked_up, table_rows, unproved
 from intact8.program.program import Program
 
 ROWS = 8
@@ -121,6 +121,30 @@ def test_every_column_is_held_against_its_own_table() -> None:
             program.run(np.array([[1, 2, 3], row]))
     assert pickle.loads(pickle.dumps(program)) == program
     assert len(program.run(x[:0])) == 0
+
+
+class Joined(torch.nn.Module):
+    """A stored first token, and two inputs behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.fc = torch.nn.Embedding(8, 4), torch.nn.Linear(4, 2)
+        self.register_buffer("first", torch.tensor([[7]]))
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.fc(self.tokens(torch.cat([self.first.expand(a.shape[0], 1), a, b], 1)))
+        return y
+
+
+def test_an_index_is_said_to_be_in_the_input_that_holds_it() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randint(0, 8, (2, 16, 3))
+    program = intact8.quantize(Joined().eval(), [(a, b)])
+    assert Lookups(program).outside({"a": a.numpy(), "b": b.numpy()}) is None
+    for name, given in (("a", (9, 1)), ("b", (1, 9))):
+        with pytest.raises(InputError, match="index 9 is outside the table of 8 rows") as refused:
+            program.run(*(np.full((1, 3), value) for value in given))
+        assert refused.value.where == name
 
 
 @pytest.mark.parametrize("name", PROVED)

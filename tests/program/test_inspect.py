@@ -29,7 +29,7 @@ def test_rows() -> None:
     assert conv.fused == "c1 + bn1 + relu, clamp 100..255"
     assert conv.certificate.startswith("exact, margin")
     assert conv.bytes == 4 * 27 + 3 * 16
-    assert rows["net.c2"].fused == "adds net.c1"
+    assert rows["net.c2"].fused == "adds net.c1" and rows["cat"].fused == rows["real"].fused == ""
     assert rows["softmax"].certificate == "float" and rows["softmax"].note == "no integer form yet"
     assert rows["cat"].certificate == "" and rows["real"].scale is None
 
@@ -48,6 +48,14 @@ def test_tables_and_trees_print() -> None:
     assert "N×4×8×8" in text and "proved exact" in text and "needs nothing special" in text
     text = rendered(tree(certified()))
     assert "net\n" in text and "net.c1: conv N×4×8×8" in text
+
+
+def test_cells_are_empty_where_there_is_no_grid() -> None:
+    grid = table(certified()).grid()
+    place = [column.title for column in grid.columns].index("zero point")
+    cells = {row[0]: row[place - 1 : place + 1] for row in grid.rows}
+    assert cells["net.c1"][1] == "100" and float(cells["net.c1"][0]) > 0
+    assert cells["real"] == cells["softmax"] == ("", "")
 
 
 def test_brackets_in_names_are_no_markup() -> None:

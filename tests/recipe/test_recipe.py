@@ -227,3 +227,9 @@ def test_a_pattern_names_a_module_and_what_is_in_it() -> None:
     for pattern, matched in (("block", (True, False)), ("block.*", (True, False)), ("fc", (False, True))):
         assert tuple(Override(pattern, quantize=False).matches(node) for node in (inside, outside)) == matched
     assert Override("add", quantize=False).matches(Node("add", "add"))
+
+
+def test_a_place_among_the_layers_that_there_is_not_is_refused() -> None:
+    """It would name no layer, and the override would be forgotten without a word."""
+    with pytest.raises(RecipeError, match=r"match = 'middle'.*first or last or small or behind"):
+        Override("layers:middle", quantize=False)

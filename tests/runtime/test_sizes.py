@@ -8,12 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.program.build import data
+from tests.program.build import certified, data
 
+from intact8.engines import get_runner
+from intact8.engines.base import TimedRunner
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
+from intact8.program.file import save
 from intact8.program.program import Program
 from intact8.runtime import load, probe_policy
+from intact8.runtime.guarded import open_guarded
 from intact8.runtime.sizes import Range, Size, range_of, span
 
 pytestmark = [
@@ -151,3 +155,10 @@ def test_where_memory_ends_the_size_itself_is_asked_for(monkeypatch: pytest.Monk
     monkeypatch.setattr(sizes, "available_memory", lambda: 1 << 30)
     assert str(range_of(program, "onednn", Size(33))) == "batch 33"
     assert str(range_of(program, "onednn", Size(9))) == "batch 9 to 16"
+
+
+def test_a_guarded_engine_that_can_tells_the_seconds_of_every_operation(tmp_path: Path) -> None:
+    program = open_guarded(save(certified(), tmp_path / "good.safetensors"))
+    runner = get_runner(program, "reference")
+    assert isinstance(runner, TimedRunner)
+    assert runner.times(dict(zip(program.inputs, data(1), strict=True))).keys() == {op.name for op in program.ops}

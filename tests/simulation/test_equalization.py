@@ -171,6 +171,20 @@ def test_a_class_token_has_room_and_a_map_has_none() -> None:
     torch.testing.assert_close(many, torch.tensor([1.0, 0.5, 0.125]))
 
 
+def test_a_channel_that_no_weight_reads_leaves_the_others_their_ratios() -> None:
+    model, x = block(post=False)
+    found = []
+    for _ in range(2):
+        sim = quantized(model, x, smooth=0.5)
+        (place,) = (p for p in sim.equalized if p.readers == (sim.graph.nodes["f1"],))
+        others = sim.tensors[place.factor][1:]
+        found.append(others / others.max())
+        with torch.no_grad():
+            model.get_parameter("f1.weight")[:, 0] = 0
+    torch.testing.assert_close(*found, rtol=1e-3, atol=0)
+    assert float(found[0].min()) < 0.3
+
+
 @pytest.mark.parametrize("size", [1e-4, 1e4])
 def test_only_ratios_of_weights_count(size: float) -> None:
     """Weights that are small throughout are no reason to share less of the ranges with them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intact8.capture.graph import Node
-from intact8.simulation.ops.exact_sums import EXACT, accumulate, chunk_edges
+from intact8.simulation.ops.exact_sums import EXACT, accumulate, chunk_edges, convolve
+from intact8.simulation.ops.integer_conv import convolve_backward
 from intact8.simulation.weights.quantize import partial_sum_bound
 
 
@@ -28,6 +30,21 @@ LINEAR = Node("fc", "linear", ["x"])
 
 def edges_of(node: Node, w: torch.Tensor, z: int = 0) -> list[int] | None:
     return chunk_edges(node, w, float(partial_sum_bound(node, w, z, 0, 255).max()))
+
+
+@pytest.mark.parametrize("wants", list(itertools.product([False, True], repeat=3)), ids=str)
+@pytest.mark.parametrize("node", [LINEAR, conv(), Node("s", "scale_shift", ["x"])], ids=lambda node: node.op)
+def test_gradients_that_are_wanted(node: Node, wants: tuple[bool, bool, bool]) -> None:
+    """A frozen layer passes a gradient on to what comes before it."""
+    torch.manual_seed(0)
+    shape = {"linear": (4, 3), "conv": (4, 3, 2, 2), "scale_shift": (3,)}[node.op]
+    operands = [torch.randn(s, requires_grad=True) for s in ((2, 3, 5, 3), shape, shape[:1])]
+    y = convolve(node, *operands)
+    grad = torch.randn_like(y)
+    expected = torch.autograd.grad(y, operands, grad)
+    found = convolve_backward(node, grad, operands[0].detach(), operands[1].detach(), wants)
+    for wanted, g, e in zip(wants, found, expected, strict=True):
+        assert (g is not None or not wanted) and (g is None or torch.allclose(g, e, atol=1e-5))
 
 
 @pytest.mark.parametrize("k", [100, 517, 519, 4096, 70_001])

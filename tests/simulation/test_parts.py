@@ -18,6 +18,7 @@ import intact8
 from intact8 import recipes
 from intact8.arithmetic.dynamic_torch import quantize_rows
 from intact8.arithmetic.tie_free import largest_denominator
+from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Graph, Node
 from intact8.engines import get_runner
 from intact8.lower.lower import lower
@@ -76,6 +77,14 @@ def test_what_points_know_before_calibration() -> None:
     assert not weight.known
     weight.scale = torch.ones(1)  # of the whole tensor
     assert weight.known
+
+
+@pytest.mark.parametrize("observer", ["minmax", "mse"])
+def test_weights_are_clipped_where_their_scales_are_not_made_for_all_of_them(observer: str) -> None:
+    point = WeightPoint("w", Scheme(dtype="int8", symmetric=True, observer=observer), portable=False)
+    point.source = "weights"
+    assert point.train().holds_all == (observer == "minmax")
+    assert not point.eval().holds_all
 
 
 @pytest.mark.parametrize("learned", [0, 1], ids=["low", "high"])
@@ -367,3 +376,39 @@ def test_a_learned_scale_is_what_its_parameter_says() -> None:
         base = Layer(sim.graph.nodes[name], sim.quantized_graph, fresh=False).base
     assert base == pytest.approx(point.learner().detach().double().numpy())
     assert (base > 1.5 * point.scale.double().numpy()).all()
+
+
+class OneChannel(nn.Module):
+    """A layer of one output channel that adds what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 1, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x) + x
+        return y
+
+
+def test_a_layer_of_one_channel_adds_in_its_rounding_too() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 1, 6, 6)
+    sim, program = quantized(OneChannel().eval(), x, intact8.Recipe(residual="fused", bias_correction=False))
+    assert [op.kind for op in program.ops if len(op.inputs) > 1] == ["conv"]
+    assert intact8.verify(program, x, sim=sim).mismatches == 0
+    sim.train()(x).square().sum().backward()
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in sim.parameters())
+
+
+def test_weights_have_the_scales_that_their_observer_gives() -> None:
+    torch.manual_seed(0)
+    layer, found = nn.Linear(256, 4).eval(), {}
+    nn.init.normal_(layer.weight)
+    for observer in ("minmax", "mse"):
+        weight = Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer=observer, bits=4)
+        sim, _ = quantized(layer, torch.randn(32, 256), intact8.Recipe(weight=weight, portable=False))
+        (point,) = sim.weight_points.values()
+        expected = weight_scales(layer.weight.detach().numpy(), point.lo, point.hi, observer, portable=False)
+        found[observer] = point.scale.numpy().ravel()
+        assert (found[observer] >= 0.999 * expected).all() and (found[observer] <= 1.02 * expected).all()
+    assert (found["mse"] < 0.95 * found["minmax"]).any()

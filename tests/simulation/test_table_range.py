@@ -66,6 +66,19 @@ def test_range_ends_where_the_function_is_flat(function: nn.Module, low: float, 
     assert not outside.any() or float(steps[outside].abs().max()) < 0.51
 
 
+@pytest.mark.parametrize("function", [nn.Hardsigmoid(), nn.Tanh()], ids=["hardsigmoid", "tanh"])
+def test_ends_do_not_depend_on_where_they_are_looked_for(function: nn.Module) -> None:
+    """The last bit of a scale is another one on another machine, and must not move a range by a step of the search."""
+    tables = calibrated(network(function)).points["0"].tables
+    assert tables is not None
+    found = []
+    for low, high in ((-20.0, 20.0), (-20.01, 20.02)):
+        half = (high - low) / 256 / 2
+        least, most = tables.useful_range(low, high, 256)
+        found.append((least + half, most - half))
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
 def test_entries_saturate_at_both_ends() -> None:
     sim = calibrated(network(nn.Hardsigmoid()))
     table = sim.requantizations["1"].table.tolist()

@@ -91,7 +91,7 @@ class Lookups:
         for name, rows in self.rows.items():
             found = _beyond(values[name], rows)
             if found is not None:
-                return self._source(name), found, rows
+                return self._source(name, found, arrays), found, rows
         return None
 
     def _moved(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -110,12 +110,12 @@ class Lookups:
             values[op.name] = KINDS[op.kind].evaluate(call)
         return values
 
-    def _source(self, name: str) -> str:
-        """Return the first input that a tensor is made of."""
-        made = {self.program.ops[i].name: self.program.ops[i] for i in self._moves}
-        while name in made:
-            name = next((x for x in made[name].inputs if x in self.inputs or x in made), made[name].inputs[0])
-        return name
+    def _source(self, name: str, index: int, arrays: Mapping[str, Array]) -> str:
+        """Return the first input that a tensor is made of and that holds the index, or that the tensor is made of."""
+        made_of = {name: [name] for name in self.inputs}
+        for op in (self.program.ops[i] for i in self._moves):
+            made_of[op.name] = [source for x in op.inputs for source in made_of.get(x, [])]
+        return next((source for source in made_of[name] if (arrays[source] == index).any()), made_of[name][0])
 
 
 SIZES = 16

@@ -42,7 +42,7 @@ def product(rng, x_shape, w_shape, permuted):
     return program, {n: rng.integers(0, 256, tensors[n].shape).astype(np.uint8) for n in program.inputs}
 
 
-def chain(rng, sizes, form, masked):
+def chain(rng, sizes, form, masked, scaled=False):
     """Return an attention of (samples, positions, heads, width) tensors, and inputs.
 
     Args:
@@ -50,6 +50,7 @@ def chain(rng, sizes, form, masked):
         sizes: samples, heads, queries, keys, depth, width.
         form: of the chain, see intact8.engines.native.attention.
         masked: whether scores are masked.
+        scaled: whether scores of floats are multiplied by a number behind their product.
     """
     n, heads, queries, keys, depth, width = sizes
     zeros = dict(zip("qkvsy", rng.integers(60, 200, 5).tolist(), strict=True))
@@ -100,9 +101,14 @@ def chain(rng, sizes, form, masked):
                 add=0.0,
             )
             add("fs", "float.matmul", ["fq", read[1]], scores)
+        last = "fs"
+        if scaled:
+            add("fc", "float.affine_scalar", [last], scores, mul=0.25, add=0.0)
+            last = "fc"
         if masked:
-            add("fm", "float.add", ["fs", "m"], scores)
-        add("fp", "float.softmax", ["fm" if masked else "fs"], scores, axis=3)
+            add("fm", "float.add", [last, "m"], scores)
+            last = "fm"
+        add("fp", "float.softmax", [last], scores, axis=3)
         if form == QUANTIZED:
             add("p", "quantize", ["fp"], scores, lo=0, hi=255)
     if form in (INTEGERS, QUANTIZED):
@@ -119,4 +125,4 @@ def chain(rng, sizes, form, masked):
 def draw(rng):
     """Return an attention of any form, small sizes and maybe a mask, and inputs."""
     sizes = [int(rng.integers(1, high + 1)) for high in (2, 3, 30, 70, 40, 40)]
-    return chain(rng, sizes, int(rng.integers(FLOATS + 1)), masked=rng.random() < 0.5)
+    return chain(rng, sizes, int(rng.integers(FLOATS + 1)), masked=rng.random() < 0.5, scaled=rng.random() < 0.5)

@@ -70,11 +70,12 @@ def test_probabilities_beyond_int32_saturate(levels):
     same(program, given)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("form", [QUANTIZED, SCORES, FLOATS])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_attention_with_floats(sizes, form, masked):
-    program, given = chain(np.random.default_rng(sizes), sizes, form, masked)
+def test_attention_with_floats(sizes, form, masked, scaled):
+    program, given = chain(np.random.default_rng(sizes), sizes, form, masked, scaled)
     check(program)
     (found,) = find_attention(program, program.outputs).values()
     assert found.form == form

@@ -20,6 +20,8 @@ from tests.conformance.networks import Network
 from tests.engines.test_fork_safety import RIGHT, in_child, network
 
 from intact8.engines import engine_status, get_engine, run
+from intact8.engines.binding import check_inputs
+from intact8.engines.native import engine
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
@@ -223,6 +225,24 @@ def test_a_call_takes_little_beside_its_kernels() -> None:
         runner(x)
         least = min(least, time.perf_counter() - start)
     assert least < 50e-6
+
+
+def test_sizes_that_take_turns_are_checked_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = list[int]()
+
+    def check(program: Program, inputs: Any, takes: Any) -> Any:
+        checked.append(len(inputs["x"]))
+        return check_inputs(program, inputs, takes)
+
+    monkeypatch.setattr(engine, "check_inputs", check)
+    runner = get_engine("native").prepare(tiny(), threads=1)
+    for _ in range(3):
+        for count in range(1, engine.READY + 1):
+            runner({"x": np.ones((count, 8), np.float32)})
+    assert checked == list(range(1, engine.READY + 1))
+    for count in range(engine.READY + 1, 4 * engine.READY):  # what is remembered has an end
+        runner({"x": np.ones((count, 8), np.float32)})
+        assert len(runner._ready) <= engine.READY  # type: ignore[attr-defined]
 
 
 def test_what_is_no_array_is_converted_in_every_call() -> None:

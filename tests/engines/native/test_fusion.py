@@ -100,3 +100,23 @@ def test_what_others_read_stays_a_step():
     assert [op.name for op in chains(program, program.outputs)["t"]] == ["y", "s", "t"]
     assert [op.name for op in chains(program, ("t", "y"))] == []
     assert [op.name for op in chains(program, ("t", "s"))["s"]] == ["y", "s"]
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [((5,), (2,)), ((2, 3, 3), (1, 2, 1)), ((3, 1, 4), (2, 3, 2))], ids=str)
+def test_few_outputs_of_windows_side_by_side_in_any_number_of_dimensions(kernel, stride):
+    rng, rank = np.random.default_rng(0), len(kernel)
+    attrs = {"stride": list(stride), "padding": [0] * rank, "dilation": [1] * rank, "output_padding": [0] * rank}
+    attrs |= {"groups": 1, "transposed": False, "residual_a": 0, "lo": 0, "hi": 255}
+    arrays = {
+        "weight": rng.integers(-60, 61, (2, 3, *kernel)).astype(np.int8),
+        "bias": rng.integers(-500, 500, 2).astype(np.int32),
+        "a": np.full(2, 9, np.int32),
+        "b": np.full(2, 1001, np.int32),
+    }
+    out = tuple(12 for _ in kernel)
+    size = tuple((n - 1) * s + k for n, s, k in zip(out, stride, kernel, strict=True))
+    tensors = {"x": tensor("x", (None, 3, *size), rng), "y": tensor("y", (None, 2, *out), rng)}
+    program = Program(tensors, (Op("y", "conv", ("x",), attrs, arrays),), ("x",), ("y",))
+    x = {"x": rng.integers(0, 256, (2, 3, *size)).astype(np.uint8)}
+    expected, got = (get_engine(name).prepare(program)(x)[0] for name in ("reference", "native"))
+    assert np.array_equal(got, expected) and len(np.unique(got)) > 20
