@@ -5,7 +5,7 @@ Roundings: accumulator to float32, M_c stored, product, bias stored and added; t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -157,21 +157,59 @@ def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
     op, x = ctx.op, ctx.inputs[0]
     weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
     reach = max(x.zero_point, 255 - x.zero_point)
-    parts = 1 + _heaviest(op) * reach // FLOAT32
     centered = unscaled(x)
-    # Elements of the weight are dealt to the parts in turn, and a part too heavy still is dealt again.
-    while True:
-        dealt = [_every(weight, parts, i) for i in range(parts)]
-        heavy = max(_heaviest(_with_weight(op, w)) for w in dealt)
-        if heavy * reach < FLOAT32:
-            break
-        parts += 1
-    if parts == 1 and reach * heavy + int(np.abs(bias).max(initial=0)) < FLOAT32:
+    if _heaviest(op) * reach + int(np.abs(bias).max(initial=0)) < FLOAT32:
         y = product(centered, weight, None)
         y = port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
         return named(whole(y), ctx.label + SUM)
-    sums = [product(centered, w, None) for w in dealt]
+    shares = _split(op, reach)
+    if shares is None:
+        sums = [product(centered, w, None) for w in _dealt(op, reach)]
+    else:
+        axis = len(x.shape) - 1 if op.kind == "linear" else 1
+        sums = [product(part, w, None) for part, w in _parts(centered, axis, shares, _inputs_axis(op))]
     return _int32_sum(sums, bias.reshape(along).astype(np.int32))
+
+
+def _inputs_axis(op: Op) -> int:
+    """Return the dimension of the weight that runs over input channels."""
+    return 0 if op.attrs.get("transposed") else 1
+
+
+def _split(op: Op, reach: int) -> list[Array] | None:
+    """Return the weight in parts of as many input channels as keep every sum of ``reach`` times them below 2²⁴.
+
+    None where groups have inputs of their own, or a single channel is too heavy.
+    """
+    weight, axis = op.arrays["weight"], _inputs_axis(op)
+    if op.attrs.get("groups", 1) != 1:
+        return None
+    parts = 1 + _heaviest(op) * reach // FLOAT32
+    while parts <= weight.shape[axis]:
+        shares = np.array_split(weight, parts, axis)
+        if max(_heaviest(_with_weight(op, w)) for w in shares) * reach < FLOAT32:
+            return shares
+        parts += 1 + parts // 8
+    return None
+
+
+def _parts(x: Port, axis: int, shares: list[Array], along: int) -> Iterator[tuple[Port, Array]]:
+    """Yield the parts of an input that meet the parts of a weight, and these."""
+    start = 0
+    for w in shares:
+        end = start + w.shape[along]
+        yield cut(x, axis, start, end) if len(shares) > 1 else x, w
+        start = end
+
+
+def _dealt(op: Op, reach: int) -> list[Array]:
+    """Return weights with zeros in place of most elements, which are dealt in turn: the sums of each stay below 2²⁴."""
+    parts = 1 + _heaviest(op) * reach // FLOAT32
+    while True:
+        dealt = [_every(op.arrays["weight"], parts, i) for i in range(parts)]
+        if max(_heaviest(_with_weight(op, w)) for w in dealt) * reach < FLOAT32:
+            return dealt
+        parts += 1
 
 
 def _heaviest(op: Op) -> int:
@@ -193,20 +231,14 @@ def _split_sums(ctx: OpContext, along: list[int]) -> Port:
     They add products of uint8 integers, and take off in float32 what the zero point makes of the sum: in every part
     both stay below 2²⁴.
     """
-    x, weight = ctx.inputs[0], ctx.op.arrays["weight"]
-    parts = 2
-    while max(_heaviest(_with_weight(ctx.op, w)) for w in _split(weight, parts)) * 255 >= FLOAT32:
-        parts += 1
-    start, sums = 0, []
-    for w in _split(weight, parts):
-        part = cut(x.port, len(x.shape) - 1, start, start + w.shape[1])
-        sums.append(_named(ctx, ov.matmul(part, _weights(w, np.ones(len(w)), (-1, 1)), False, True)))
-        start += w.shape[1]
+    x = ctx.inputs[0]
+    shares = _split(ctx.op, 255)
+    assert shares is not None  # a weight times an integer is far below 2²⁴
+    sums = [
+        _named(ctx, ov.matmul(part, _weights(w, np.ones(len(w)), (-1, 1)), False, True))
+        for part, w in _parts(x.port, len(x.shape) - 1, shares, 1)
+    ]
     return _int32_sum(sums, ctx.op.arrays["bias"].reshape(along).astype(np.int32))
-
-
-def _split(weight: Array, parts: int) -> list[Array]:
-    return np.array_split(weight, parts, axis=1)
 
 
 def _with_weight(op: Op, weight: Array) -> Op:
