@@ -187,7 +187,7 @@ def _split(op: Op, reach: int) -> list[Array] | None:
     parts = 1 + _heaviest(op) * reach // FLOAT32
     while parts <= weight.shape[axis]:
         shares = np.array_split(weight, parts, axis)
-        if max(_heaviest(_with_weight(op, w)) for w in shares) * reach < FLOAT32:
+        if _exact(op, shares, reach):
             return shares
         parts += 1 + parts // 8
     return None
@@ -207,9 +207,14 @@ def _dealt(op: Op, reach: int) -> list[Array]:
     parts = 1 + _heaviest(op) * reach // FLOAT32
     while True:
         dealt = [_every(op.arrays["weight"], parts, i) for i in range(parts)]
-        if max(_heaviest(_with_weight(op, w)) for w in dealt) * reach < FLOAT32:
+        if _exact(op, dealt, reach):
             return dealt
         parts += 1
+
+
+def _exact(op: Op, weights: list[Array], reach: int) -> bool:
+    """Return whether float32 holds every sum of ``reach`` times each of these weights."""
+    return max(_heaviest(replace(op, arrays={**op.arrays, "weight": w})) for w in weights) * reach < FLOAT32
 
 
 def _heaviest(op: Op) -> int:
@@ -239,10 +244,6 @@ def _split_sums(ctx: OpContext, along: list[int]) -> Port:
         for part, w in _parts(x.port, len(x.shape) - 1, shares, 1)
     ]
     return _int32_sum(sums, ctx.op.arrays["bias"].reshape(along).astype(np.int32))
-
-
-def _with_weight(op: Op, weight: Array) -> Op:
-    return replace(op, arrays={**op.arrays, "weight": weight})
 
 
 def _two_sided(ctx: OpContext, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
