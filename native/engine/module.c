@@ -8,7 +8,6 @@
 #include "training.h"
 
 #define MAX_TRAINING_WORDS 24 /* arguments of a pass of training */
-#define MAX_INTERFACE 4096 /* inputs or outputs of a call */
 #define FUNCTION(name) static PyObject *py_##name(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 
 static PyObject *engine_error; /* intact8.errors.EngineError */
@@ -141,8 +140,8 @@ FUNCTION(run) {
     double *seconds = PyLong_AsVoidPtr(args[5]);
     const Py_ssize_t inputs = PyLong_AsSsize_t(args[6]), outputs = count - 7 - inputs;
     if (PyErr_Occurred()) return NULL;
-    if (inputs < 0 || outputs < 0 || inputs > MAX_INTERFACE || outputs > MAX_INTERFACE || from < 0 || threads < 1 ||
-        threads > MAX_THREADS || bytes < workspace_bytes(p, (int)threads) || (uintptr_t)workspace % ALIGNMENT ||
+    if (inputs < 0 || outputs < 0 || from < 0 || threads < 1 || threads > MAX_THREADS ||
+        bytes < workspace_bytes(p, (int)threads) || (uintptr_t)workspace % ALIGNMENT ||
         inputs < interface_count(p, INPUT) || outputs < interface_count(p, OUTPUT))
         return PyErr_SetString(engine_error, "a workspace or arrays that do not fit the plan"), NULL;
     void *few[64], **all = few;

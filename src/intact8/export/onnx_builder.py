@@ -102,12 +102,10 @@ class Builder:
         output, too (seen in 1.31, with ``disable_quant_qdq``).
         """
         read = {n for node in self.nodes if node.op_type in MOVING for n in node.input}
-        for name in outputs:
-            if name not in read:
-                continue
-            inside = self._fresh(name, "inside")
-            _rename(self.nodes, name, inside)
-            self.nodes.append(helper.make_node("Identity", [inside], [name], name=self._fresh(name, "apart")))
+        inside = {name: self._fresh(name, "inside") for name in outputs if name in read}
+        _rename(self.nodes, inside)
+        for name, value in inside.items():
+            self.nodes.append(helper.make_node("Identity", [value], [name], name=self._fresh(name, "apart")))
 
     def finish(self, op: Op, value: str) -> None:
         """Give ``value``, made since :meth:`begin`, the op's name; a value from outside is passed through Identity."""
@@ -115,7 +113,7 @@ class Builder:
         if not any(value in node.output for node in made):
             self.nodes.append(helper.make_node("Identity", [value], [op.name], name=op.name))
             return
-        _rename(made, value, op.name)
+        _rename(made, {value: op.name})
         self._made = {key: op.name if known == value else known for key, known in self._made.items()}
         for node in made:
             if op.name in node.output:
@@ -132,7 +130,7 @@ class Builder:
     def transpose_input(self, name: str) -> None:
         """Let every node made so far read the images of input ``name`` with the channels moved from the end."""
         moved = self._fresh(name, "NCHW")
-        _rename(self.nodes, name, moved)
+        _rename(self.nodes, {name: moved})
         self.nodes.insert(0, helper.make_node("Transpose", [name], [moved], name=moved, perm=[0, 3, 1, 2]))
 
     def node(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attrs: Any) -> str:
@@ -304,13 +302,13 @@ class Builder:
         return name
 
 
-def _rename(nodes: Sequence[Any], old: str, new: str) -> None:
-    """Give a value another name wherever these nodes read or write it."""
+def _rename(nodes: Sequence[Any], new: Mapping[str, str]) -> None:
+    """Give values other names wherever these nodes read or write them."""
     for node in nodes:
         for names in (node.input, node.output):
             for i, name in enumerate(names):
-                if name == old:
-                    names[i] = new
+                if name in new:
+                    names[i] = new[name]
 
 
 def reach(t: Tensor) -> int:

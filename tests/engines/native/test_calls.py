@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -255,3 +256,17 @@ def test_what_is_no_array_is_converted_in_every_call() -> None:
     want = runner({"x": x, "y": y})[0]
     for _ in range(2):
         np.testing.assert_array_equal(runner({"x": x, "y": torch.from_numpy(y)})[0], want)
+
+
+def test_every_tensor_of_thousands_comes_back() -> None:
+    """A network unrolled over time has more operations than anything that is one call's output."""
+    count = 4200
+    reversed_order = np.arange(256, dtype=np.uint8)[::-1].copy()
+    names = ["x", *(f"t{i}" for i in range(count))]
+    ops = [Op(name, "table", (x,), {"fn": "neg"}, {"table": reversed_order}) for x, name in itertools.pairwise(names)]
+    tensors = {name: Tensor(name, "uint8", (None, 2), 0.5, 10) for name in names}
+    runner = get_engine("native").prepare(Program(tensors, tuple(ops), ("x",), (names[-1],)), threads=1)
+    x = np.array([[3, 200]], np.uint8)
+    found = runner.tensors({"x": x})
+    assert list(found) == names
+    assert all(np.array_equal(found[name], 255 - x if i % 2 else x) for i, name in enumerate(names))
