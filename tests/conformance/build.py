@@ -38,11 +38,6 @@ class Case:
     expected: Array
     text: str
 
-    @property
-    def batch(self) -> int:
-        """Samples of every input."""
-        return int(next(iter(self.inputs.values())).shape[0])
-
 
 def beside(cases: Sequence[Case]) -> tuple[Program, dict[str, Array]]:
     """One program of unconnected ops, with its inputs: the results of the cases are its outputs, in their order."""
@@ -135,11 +130,10 @@ def certified(form: str, a: Array, b: Array, bias: Array | int = 0, residual_ste
     return a, b
 
 
-def conv(rng: Rng, wide: bool) -> Case:
+def conv(rng: Rng, wide: bool, samples: int) -> Case:
     """Any convolution: 1 to 3 dimensions, groups, depthwise, transposed, dilation, residual, leaky."""
     d = Draft(rng)
     dims = int(rng.choice([1, 2, 2, 2, 2, 3]))
-    n = int(rng.integers(1, 4))
     layout = rng.integers(0, 4)
     groups = 1 if layout < 2 else int(rng.integers(1, 20))
     per_in, per_out = (1, 1) if layout == 3 else (int(rng.integers(1, 20)), int(rng.integers(1, 20)))
@@ -172,7 +166,7 @@ def conv(rng: Rng, wide: bool) -> Case:
         k, dl = kernel[-1], dilation[-1]
         size[-1], padding[-1] = int(rng.integers(1, 4)), (k - 1) * dl + int(rng.integers(0, 3))
     i, o = groups * per_in, groups * per_out
-    x, xq, zx = d.input("x", (n, i, *size))
+    x, xq, zx = d.input("x", (samples, i, *size))
     limit = 127 if wide and rng.random() < 0.5 else 63
     w = rng.integers(-limit, limit + 1, ((i, per_out) if transposed else (o, per_in)) + tuple(kernel), dtype=np.int8)
     where = {"stride": stride, "padding": padding, "dilation": dilation}
@@ -190,11 +184,11 @@ def conv(rng: Rng, wide: bool) -> Case:
     return _product(d, "conv", x, xq, w, acc, attrs, axis=1, text=f"conv{dims}d x={xq.shape} w={w.shape}")
 
 
-def linear(rng: Rng, wide: bool) -> Case:
+def linear(rng: Rng, wide: bool, samples: int) -> Case:
     """On two to four dimensions."""
     d = Draft(rng)
     shape = (
-        int(rng.integers(1, 9)),
+        samples,
         *(int(v) for v in rng.integers(1, 9, rng.integers(0, 3))),
         int(rng.integers(1, 200)),
     )
@@ -261,10 +255,10 @@ def _product(
     return d.finish(Op("y", kind, inputs, attrs, arrays), z, expected, text)
 
 
-def add(rng: Rng, wide: bool) -> Case:
+def add(rng: Rng, wide: bool, samples: int) -> Case:
     """Two to five terms, signs, broadcasting, any rank."""
     d, count = Draft(rng), int(rng.choice([2, 2, 2, 3, 5]))
-    shape = (int(rng.integers(1, 4)), *(int(v) for v in rng.integers(1, 24, rng.integers(1, 5))))
+    shape = (samples, *(int(v) for v in rng.integers(1, 24, rng.integers(1, 5))))
     if len(shape) == 5:
         shape = (shape[0], *(min(v, 8) for v in shape[1:]))
     names, values, zeros = [], [], []
@@ -288,13 +282,13 @@ def add(rng: Rng, wide: bool) -> Case:
     return d.finish(op, z, expected, f"add {[v.shape for v in values]} zeros={zeros}")
 
 
-def mul(rng: Rng, wide: bool) -> Case:
+def mul(rng: Rng, wide: bool, samples: int) -> Case:
     """Same shapes, a gate per channel, or broadcasting."""
     d, kind = Draft(rng), rng.integers(0, 3)
     rank = 4 if kind == 1 else int(rng.integers(2, 5))
-    shape = (int(rng.integers(1, 4)), *(int(v) for v in rng.integers(1, 20, rank - 1)))
+    shape = (samples, *(int(v) for v in rng.integers(1, 20, rank - 1)))
     if kind == 1 and rng.random() < 0.2:
-        shape = (2, 64, 24, 24)  # large enough for one call per sample
+        shape = (samples, 64, 24, 24)  # large enough for one call per sample
     other = shape if kind == 0 else (*shape[:2], *(1,) * (rank - 2)) if kind == 1 else tuple(
         v if i == 0 or rng.random() < 0.5 else 1 for i, v in enumerate(shape)
     )  # fmt: skip
@@ -309,12 +303,12 @@ def mul(rng: Rng, wide: bool) -> Case:
     return d.finish(op, z, expected, f"mul {xq.shape} {wq.shape} zeros={zx},{zw}")
 
 
-def matmul(rng: Rng, wide: bool) -> Case:
+def matmul(rng: Rng, wide: bool, samples: int) -> Case:
     """Two activations, leading dimensions that broadcast, sums that pass 2²⁴; operands as attention permutes them."""
     d, rank = Draft(rng), int(rng.integers(3, 5))
     i, j = (int(v) for v in rng.integers(1, 24, 2))
     k = int(rng.integers(1, 1200 if rng.random() < 0.3 else 80))
-    lead = [int(rng.integers(1, 4)), *(int(v) for v in rng.integers(1, 5, rank - 3))]
+    lead = [samples, *(int(v) for v in rng.integers(1, 5, rank - 3))]
     other = [v if p == 0 or rng.random() < 0.7 else 1 for p, v in enumerate(lead)]
     if rng.random() < 0.2:
         lead, other = other, lead
@@ -334,10 +328,10 @@ def matmul(rng: Rng, wide: bool) -> Case:
     return d.finish(op, z, expected, f"matmul {xq.shape} {wq.shape} zeros={zx},{zw}")
 
 
-def mean(rng: Rng, wide: bool) -> Case:
+def mean(rng: Rng, wide: bool, samples: int) -> Case:
     """Over the image, or over any dimensions but the batch."""
     d, rank = Draft(rng), int(rng.integers(2, 6))
-    shape = (int(rng.integers(1, 4)), *(int(v) for v in rng.integers(1, {2: 60, 3: 30, 4: 20, 5: 7}[rank], rank - 1)))
+    shape = (samples, *(int(v) for v in rng.integers(1, {2: 60, 3: 30, 4: 20, 5: 7}[rank], rank - 1)))
     x, q, zx = d.input("x", shape)
     dims = [i for i in range(1, rank) if rng.random() < 0.5] or [rank - 1]
     if rank == 4 and rng.random() < 0.7:
@@ -351,11 +345,11 @@ def mean(rng: Rng, wide: bool) -> Case:
     return d.finish(op, z, expected, f"mean {shape} zero={zx}")
 
 
-def pool(rng: Rng, wide: bool) -> Case:
+def pool(rng: Rng, wide: bool, samples: int) -> Case:
     """Average, adaptive average and max pools of one to three dimensions."""
     d, dims, kind = Draft(rng), int(rng.choice([1, 2, 2, 2, 3])), rng.integers(0, 3)
     top = {1: 40, 2: 20, 3: 8}[dims]
-    shape = (int(rng.integers(1, 4)), int(rng.integers(1, 40)), *(int(v) for v in rng.integers(3, top, dims)))
+    shape = (samples, int(rng.integers(1, 40)), *(int(v) for v in rng.integers(3, top, dims)))
     x, q, zx = d.input("x", shape)
     size = list(shape[2:])
     kernel = [int(rng.integers(1, min(5, s) + 1)) for s in size]
@@ -393,10 +387,10 @@ def pool(rng: Rng, wide: bool) -> Case:
     return d.finish(Op("y", name, (x,), attrs | {"lo": lo, "hi": hi}), z, expected, f"{name} {shape} zero={zx}")
 
 
-def table(rng: Rng, wide: bool) -> Case:
+def table(rng: Rng, wide: bool, samples: int) -> Case:
     """Random tables, clamps, and the activations an engine may have as an operator of its own."""
     d = Draft(rng)
-    shape = (int(rng.integers(1, 4)), *(int(v) for v in rng.integers(1, 30, rng.integers(1, 4))))
+    shape = (samples, *(int(v) for v in rng.integers(1, 30, rng.integers(1, 4))))
     x, q, _ = d.input("x", shape)
     z, meta = int(rng.integers(0, 256)), d.tensors[x]
     every = np.arange(256)
@@ -411,11 +405,11 @@ def table(rng: Rng, wide: bool) -> Case:
     return d.finish(Op("y", "table", (x,), {"fn": fn}, {"table": values}), z, values[q], f"table {fn} {shape}")
 
 
-def resize(rng: Rng, wide: bool) -> Case:
+def resize(rng: Rng, wide: bool, samples: int) -> Case:
     """Linear resizing of one to three dimensions, up and down, by the weights that conversion takes and by others."""
     d, dims = Draft(rng), int(rng.choice([1, 2, 2, 2, 3]))
     size = [int(v) for v in rng.choice([1, 2, 3, 5, 8] if dims == 3 else [1, 2, 3, 4, 5, 7, 8, 16, 31], dims)]
-    x, q, z = d.input("x", (int(rng.integers(1, 4)), int(rng.choice([1, 3, 16, 40])), *size))
+    x, q, z = d.input("x", (samples, int(rng.choice([1, 3, 16, 40])), *size))
     out = [int(rng.choice([1, n, 2 * n, 3 * n, n + 1, -(-n // 2), 19])) for n in size]
     corners = bool(rng.random() < 0.5)
     chosen = [int(2 * v + 1) for v in rng.integers(0, 20, dims)]
@@ -442,16 +436,23 @@ def _resized(q: Array, out: Sequence[int], corners: bool, denominators: Sequence
     return integer.requantize(total, 1, math.prod(denominators), 0)
 
 
-KINDS: dict[str, Callable[[Rng, bool], Case]] = {
+KINDS: dict[str, Callable[[Rng, bool, int], Case]] = {
     "conv": conv, "linear": linear, "add": add, "mul": mul, "matmul": matmul, "mean": mean, "pool": pool,
     "table": table, "resize": resize,
 }  # fmt: skip
 
 
-def draw(kind: str, rng: Rng, wide: bool) -> Case:
-    """One certified case of a kind. ``wide`` allows weights that need VNNI."""
+def draw_samples(rng: Rng) -> int:
+    """How many samples there are: mostly few, which are quick, sometimes more, which engines may divide otherwise."""
+    return int(rng.choice([1, 2, 3, 1, 2, 3, 1, 2, 3, 5, 8]))
+
+
+def draw(kind: str, rng: Rng, wide: bool, samples: int | None = None) -> Case:
+    """One certified case of a kind, with any number of samples unless it is given. ``wide`` allows weights that need
+    VNNI."""
+    samples = draw_samples(rng) if samples is None else samples
     while True:
         try:
-            return KINDS[kind](rng, wide)
+            return KINDS[kind](rng, wide, samples)
         except Unusable:
             continue

@@ -8,7 +8,7 @@ from intact8.engines import cpu, get_engine
 from intact8.engines.reference import ReferenceEngine
 
 from . import networks
-from .build import Case, beside, draw
+from .build import Case, beside, draw, draw_samples
 
 PROVED = ("onednn", "onnxruntime", "openvino", "native")
 """Engines compared with the ideal; the reference is the ideal (``tests/engines/test_reference.py``)."""
@@ -35,14 +35,13 @@ def op_mismatches(engine: str, *cases: Case) -> int:
 
 
 def check_ops(engine: str, kind: str, rng: np.random.Generator, wide: bool, count: int) -> list[Case]:
-    """Draw ops and compare; those of one batch size are one program, since preparing one is what costs time."""
-    cases = [draw(kind, rng, wide) for _ in range(count)]
-    for batch in {case.batch for case in cases}:
-        alike = [case for case in cases if case.batch == batch]
-        if op_mismatches(engine, *alike):
-            found = [(bad, case) for case in alike if (bad := op_mismatches(engine, case))]
-            told = [f"{bad} of {2 * case.expected.size} integers differ: {case.text}" for bad, case in found]
-            raise AssertionError(f"{engine}: {told or f'differs only beside others: {[c.text for c in alike]}'}")
+    """Draw ops of one batch size and compare them as one program, since preparing one is what costs time."""
+    samples = draw_samples(rng)
+    cases = [draw(kind, rng, wide, samples) for _ in range(count)]
+    if op_mismatches(engine, *cases):
+        found = [(bad, case) for case in cases if (bad := op_mismatches(engine, case))]
+        told = [f"{bad} of {2 * case.expected.size} integers differ: {case.text}" for bad, case in found]
+        raise AssertionError(f"{engine}: {told or f'differs only beside others: {[c.text for c in cases]}'}")
     return cases
 
 
