@@ -24,7 +24,7 @@ from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
 from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, widened, with_dicts
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
+from intact8.capture.torch_export import ALONE, FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError, in_short
 
 
@@ -123,6 +123,16 @@ def capture(
         >>> longer.graph.nodes["input"].shape
         (None, 'sequence', 4)
     """
+    with ALONE:
+        return _capture(model, example_inputs, dynamic_batch, dynamic_shapes)
+
+
+def _capture(
+    model: nn.Module,
+    example_inputs: Any,
+    dynamic_batch: bool,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None,
+) -> Captured:
     args, kwargs = call_of(example_inputs)
     register_inputs((args, kwargs))
     check_model(model, args, kwargs)
