@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -483,6 +484,43 @@ def test_verbs_that_take_programs_refuse_others(program: intact8.Program) -> Non
         intact8.torch.Module(3)  # type: ignore[arg-type]
     with pytest.raises(intact8.EngineError, match="there is no engine"):
         program.run(DATA, engine=["native"])  # type: ignore[arg-type]
+
+
+def test_verify_refuses_to_compare_with_nothing_or_with_what_is_no_simulation(program: intact8.Program) -> None:
+    with pytest.raises(intact8.InputError, match="nothing to compare the reference with"):
+        intact8.verify(program, DATA, engines=())
+    for other in (program, model()):
+        with pytest.raises(intact8.StateError, match=f"a simulation, not {type(other).__name__}"):
+            intact8.verify(program, DATA, sim=other)  # type: ignore[arg-type]
+
+
+def test_a_program_in_the_place_of_the_float_network(program: intact8.Program) -> None:
+    for call in (lambda: intact8.compare(program, model(), DATA), lambda: intact8.doctor(program, DATA)):  # type: ignore[arg-type]
+        with pytest.raises(intact8.InputError, match=r"the model is a Program, not a torch\.nn\.Module"):
+            call()
+
+
+class Returning(nn.Module):
+    """A model that returns a number or nothing."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self.given, self.layer = given, nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        self.layer(x)
+        return self.given
+
+
+@pytest.mark.parametrize("given", [None, 3.5, []])
+def test_a_model_without_results(given: Any) -> None:
+    with pytest.raises(intact8.CaptureError, match="returns no tensor"):
+        intact8.prepare(Returning(given), torch.zeros(2, 4))
+
+
+def test_programs_are_keys_of_dicts(program: intact8.Program) -> None:
+    again = pickle.loads(pickle.dumps(program))
+    assert {program: 1}[again] == 1 and len({program, again, intact8.quantize(model(), DATA[:32])}) == 2
 
 
 @pytest.mark.parametrize("argument", ["compare", "sensitivity", "lint", "doctor", "tuning"])

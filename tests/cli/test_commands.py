@@ -240,6 +240,11 @@ def test_bench_prints_ratios_and_puts_the_number_of_threads_back(program: Path) 
     assert torch.get_num_threads() == before
 
 
+def test_bench_refuses_another_network(program: Path) -> None:
+    shown = intact8("bench", str(program), "--model", "nets_of_cli_test:Two", "--engines", "native", status=2).output
+    assert "does not run on the program's inputs, (1, 3," in " ".join(shown.split())
+
+
 def test_ctrl_c_during_calibration_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import intact8.api
 

@@ -233,3 +233,8 @@ def test_a_place_among_the_layers_that_there_is_not_is_refused() -> None:
     """It would name no layer, and the override would be forgotten without a word."""
     with pytest.raises(RecipeError, match=r"match = 'middle'.*first or last or small or behind"):
         Override("layers:middle", quantize=False)
+
+
+def test_several_names_in_one_match_are_refused() -> None:
+    with pytest.raises(RecipeError, match=r"match = \['a', 'b'\].*an override for each"):
+        Recipe.from_toml("[[overrides]]\nmatch = ['a', 'b']\nquantize = false")
