@@ -253,6 +253,40 @@ def test_unknown_engine(program: intact8.Program) -> None:
         intact8.verify(program, DATA, engines=("tensorrt",))
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_simulation_takes_the_dtype_it_was_captured_with(calibrated: bool) -> None:
+    """A program takes uint8 for integers of the grid: a simulation took them for values, with other results."""
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    sim = intact8.prepare(nn.Linear(4, 2), x)
+    if calibrated:
+        intact8.calibrate(sim, x)
+    for dtype in (torch.uint8, torch.int64, torch.bool):
+        with pytest.raises(intact8.InputError, match=r"input: expected dtype float32, got.*x\.to\(torch\.float32\)"):
+            sim(x.to(dtype))
+    for dtype in (torch.float64, torch.bfloat16):
+        assert torch.equal(sim(x.to(dtype)), sim(x.to(dtype).float()))
+
+
+class Chosen(nn.Module):
+    """A model whose inputs have the names of arguments of ``run``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, engine: Tensor, layout: Tensor) -> Any:
+        return self.layer(engine + layout)
+
+
+def test_inputs_named_as_arguments_of_run() -> None:
+    x = torch.randn(64, 4)
+    program = intact8.quantize(Chosen().eval(), {"engine": x, "layout": x})
+    assert program.run(x, x).shape == (64, 2)
+    for given in ({"engine": x}, {"layout": x}):
+        with pytest.raises(intact8.InputError, match=f"{next(iter(given))} is given by name.*give it by position"):
+            program.run(x, **given)  # type: ignore[arg-type]
+
+
 def test_wrong_arguments_to_a_simulation() -> None:
     sim = intact8.prepare(model(), DATA[:2])
     with pytest.raises(intact8.InputError, match=r"too many inputs.*give x"):
