@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.calibration.distributed import checksum
+from intact8.capture.pytree import copied
 from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
@@ -326,6 +327,7 @@ def _run(network: Network, inputs: Any, engine: str) -> Any:
             what = f"a batch does not fit {type(network).__name__}.forward"
             remedy = "give (inputs…, labels), or inputs by name and labels"
             raise InputError(what, where="evaluate", why=str(error), remedy=remedy) from error
+        ordered, named = copied(tuple(ordered)), copied(dict(named))  # it may write into what the next network is given
     return network(*ordered, **named)
 
 
