@@ -116,6 +116,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, debug: bool = False, **options: Any) -> None:
         with friendly(debug):
             _check_output(options.get("output"))
+            _keep_what_is_read(options)
             function(*args, **options)
 
     signature = inspect.signature(function, eval_str=True)
@@ -166,6 +167,27 @@ def _check_output(path: Path | None) -> None:
         raise InputError("cannot write here", where=str(path), why=why, remedy="create the folder, or choose another")
     if os.path.isdir(path):
         raise InputError("is a folder", where=str(path), remedy="give the name of a file inside it")
+
+
+WRITTEN = ("output", "path", "onnx", "program")
+"""Options that name a file which is written."""
+READ = (
+    *("data", "given", "calibration", "validation", "held_out", "labels"),
+    *("file", "target", "model", "other", "state_dict", "checkpoint"),
+)
+"""Options that may name a file which is read."""
+
+
+def _keep_what_is_read(options: dict[str, Any]) -> None:
+    """Refuse to write over the data, the program or the weights of the same call."""
+    for written in (options[name] for name in WRITTEN if options.get(name)):
+        for name in READ:
+            given = options.get(name, "")
+            if not isinstance(given, str | Path) or not os.path.isfile(given) or not os.path.isfile(written):
+                continue
+            if os.path.samefile(given, written):
+                why, remedy = f"{name.replace('_', ' ')} is read from the same file", "give another name"
+                raise InputError("would be written over", where=str(written), why=why, remedy=remedy)
 
 
 def _fail(text: str) -> None:
