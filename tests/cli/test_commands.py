@@ -252,6 +252,11 @@ def test_what_is_read_is_not_written_over(program: Path, folder: Path, tmp_path:
     assert np.array_equal(np.load(data), before)
 
 
+def test_a_pipe_of_another_encoding_gets_question_marks(program: Path) -> None:
+    result = CliRunner(charset="ascii").invoke(app, ["inspect", str(program), "--tree"])
+    assert result.exit_code == 0 and "conv N?8?4?4" in result.output, result.output
+
+
 def test_bench_refuses_another_network(program: Path) -> None:
     shown = intact8("bench", str(program), "--model", "nets_of_cli_test:Two", "--engines", "native", status=2).output
     assert "does not run on the program's inputs, (1, 3," in " ".join(shown.split())

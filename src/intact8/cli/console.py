@@ -54,6 +54,16 @@ def _inert(console: Console) -> Console:
     return console
 
 
+def encodable(text: str, encoding: str) -> str:
+    """Return text with question marks for what the terminal's, or the pipe's, encoding does not have.
+
+    Example:
+        >>> encodable("N×16", "ascii"), encodable("N×16", "utf-8")
+        ('N?16', 'N×16')
+    """
+    return text.encode(encoding, "replace").decode(encoding)
+
+
 class _Inert(RenderHook):
     """Makes the text of whatever rich renders printable, just before the terminal gets it."""
 
@@ -70,7 +80,7 @@ class _Rendered:
         for part in map(rich_cast, self.inside.renderables if isinstance(self.inside, Group) else (self.inside,)):
             shown = _listed(part) if isinstance(part, Table) and _too_wide(part, console, options) else part
             for text, style, control in console.render(shown, options):
-                yield Segment(text if control else printable_lines(text), style, control)
+                yield Segment(text if control else encodable(printable_lines(text), console.encoding), style, control)
 
 
 def _too_wide(table: Table, console: Console, options: ConsoleOptions) -> bool:
