@@ -539,24 +539,6 @@ def test_a_program_in_the_place_of_the_float_network(program: intact8.Program) -
             call()
 
 
-class Returning(nn.Module):
-    """A model that returns a number or nothing."""
-
-    def __init__(self, given: Any) -> None:
-        super().__init__()
-        self.given, self.layer = given, nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Any:
-        self.layer(x)
-        return self.given
-
-
-@pytest.mark.parametrize("given", [None, 3.5, []])
-def test_a_model_without_results(given: Any) -> None:
-    with pytest.raises(intact8.CaptureError, match="returns no tensor"):
-        intact8.prepare(Returning(given), torch.zeros(2, 4))
-
-
 def test_programs_are_keys_of_dicts(program: intact8.Program) -> None:
     again = pickle.loads(pickle.dumps(program))
     assert {program: 1}[again] == 1 and len({program, again, intact8.quantize(model(), DATA[:32])}) == 2
