@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import itertools
 import re
+import sys
+import warnings
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -48,6 +55,31 @@ def test_all_customary_data_give_the_same_program(data: Any) -> None:
     sim = intact8.prepare(model(), DATA[:2])
     intact8.calibrate(sim, data())
     assert digest(intact8.convert(sim)) == expected
+
+
+def test_threads_quantize_one_model_and_leave_the_process_as_it_was() -> None:
+    net, lines, done = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).eval(), io.StringIO(), Event()
+    data = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    expected = digest(intact8.quantize(net, data))
+
+    def talk() -> int:
+        for i in itertools.count():
+            print(i)
+            if done.wait(0.001):
+                return i + 1
+        raise AssertionError
+
+    with ThreadPoolExecutor(4) as pool, redirect_stdout(lines):
+        filters, talker = list(warnings.filters), pool.submit(talk)
+        try:
+            programs = list(pool.map(lambda _: intact8.quantize(net, data), range(3)))
+        finally:
+            done.set()
+        printed = talker.result()
+        assert sys.stdout is lines
+    assert [digest(program) for program in programs] == [expected] * 3
+    assert lines.getvalue().split() == [str(i) for i in range(printed)]
+    assert warnings.filters == filters
 
 
 @pytest.mark.parametrize("observer", ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"])

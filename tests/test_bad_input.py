@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,6 +253,40 @@ def test_unknown_engine(program: intact8.Program) -> None:
         intact8.verify(program, DATA, engines=("tensorrt",))
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_simulation_takes_the_dtype_it_was_captured_with(calibrated: bool) -> None:
+    """A program takes uint8 for integers of the grid: a simulation took them for values, with other results."""
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    sim = intact8.prepare(nn.Linear(4, 2), x)
+    if calibrated:
+        intact8.calibrate(sim, x)
+    for dtype in (torch.uint8, torch.int64, torch.bool):
+        with pytest.raises(intact8.InputError, match=r"input: expected dtype float32, got.*x\.to\(torch\.float32\)"):
+            sim(x.to(dtype))
+    for dtype in (torch.float64, torch.bfloat16):
+        assert torch.equal(sim(x.to(dtype)), sim(x.to(dtype).float()))
+
+
+class Chosen(nn.Module):
+    """A model whose inputs have the names of arguments of ``run``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, engine: Tensor, layout: Tensor) -> Any:
+        return self.layer(engine + layout)
+
+
+def test_inputs_named_as_arguments_of_run() -> None:
+    x = torch.randn(64, 4)
+    program = intact8.quantize(Chosen().eval(), {"engine": x, "layout": x})
+    assert program.run(x, x).shape == (64, 2)
+    for given in ({"engine": x}, {"layout": x}):
+        with pytest.raises(intact8.InputError, match=f"{next(iter(given))} is given by name.*give it by position"):
+            program.run(x, **given)  # type: ignore[arg-type]
+
+
 def test_wrong_arguments_to_a_simulation() -> None:
     sim = intact8.prepare(model(), DATA[:2])
     with pytest.raises(intact8.InputError, match=r"too many inputs.*give x"):
@@ -319,8 +354,13 @@ def test_a_model_that_writes_into_its_input_leaves_the_data_alone() -> None:
     kept = data.clone()
     program = intact8.quantize(net, data)
     intact8.lint(net, data=data)
-    batches, right = [(data, net(kept.clone()))], lambda y, batch: (y - batch[1]).abs().mean()
-    intact8.testing.assert_accuracy_drop(net, program, batches, right, at_most=0.1, higher_is_better=False)
+    batches, wrong = [(data, net(kept.clone()))], lambda y, right: (y - right).abs().mean()
+    intact8.testing.assert_accuracy_drop(net, program, batches, wrong, at_most=0.1, higher_is_better=False)
+    labels = net(kept.clone()).argmax(1)
+    scores = intact8.evaluate({"float32": net, "int8": program}, [(data, labels)])
+    assert scores.score("int8").value == float((program.run(kept).argmax(1) == labels).double().mean())
+    intact8.report(program, data, model=net, labels=labels, seconds=0)
+    intact8.tune(net, data, data, max_trials=1, seconds=0)
     assert torch.equal(data, kept)
 
 
@@ -483,6 +523,25 @@ def test_verbs_that_take_programs_refuse_others(program: intact8.Program) -> Non
         intact8.torch.Module(3)  # type: ignore[arg-type]
     with pytest.raises(intact8.EngineError, match="there is no engine"):
         program.run(DATA, engine=["native"])  # type: ignore[arg-type]
+
+
+def test_verify_refuses_to_compare_with_nothing_or_with_what_is_no_simulation(program: intact8.Program) -> None:
+    with pytest.raises(intact8.InputError, match="nothing to compare the reference with"):
+        intact8.verify(program, DATA, engines=())
+    for other in (program, model()):
+        with pytest.raises(intact8.StateError, match=f"a simulation, not {type(other).__name__}"):
+            intact8.verify(program, DATA, sim=other)  # type: ignore[arg-type]
+
+
+def test_a_program_in_the_place_of_the_float_network(program: intact8.Program) -> None:
+    for call in (lambda: intact8.compare(program, model(), DATA), lambda: intact8.doctor(program, DATA)):  # type: ignore[arg-type]
+        with pytest.raises(intact8.InputError, match=r"the model is a Program, not a torch\.nn\.Module"):
+            call()
+
+
+def test_programs_are_keys_of_dicts(program: intact8.Program) -> None:
+    again = pickle.loads(pickle.dumps(program))
+    assert {program: 1}[again] == 1 and len({program, again, intact8.quantize(model(), DATA[:32])}) == 2
 
 
 @pytest.mark.parametrize("argument", ["compare", "sensitivity", "lint", "doctor", "tuning"])

@@ -50,8 +50,8 @@ def learning() -> Any:
     return sim.train()
 
 
-def top1(y: torch.Tensor, batch: Any) -> torch.Tensor:
-    return (y.argmax(1) == batch[1]).float()
+def top1(y: torch.Tensor, labels: Any) -> torch.Tensor:
+    return (y.argmax(1) == labels).float()
 
 
 class TestBitExact:
@@ -142,13 +142,13 @@ class TestAccuracyDrop:
         model = net()
         assert_accuracy_drop(model, program, self.batches(model), top1, at_most=0.1)
         named = [{program.inputs[0]: x, "labels": y} for x, y in self.batches(model)]
-        assert_accuracy_drop(model, program, named, lambda y, batch: top1(y, (None, batch["labels"])), at_most=0.1)
+        assert_accuracy_drop(model, program, named, "top1", at_most=0.1)
 
     def test_lower_may_be_better(self, program: intact8.Program) -> None:
         model, losses = net(), iter([1.0, 2.0])
         with pytest.raises(AssertionError, match="a drop of 1, more than 0.5"):
             assert_accuracy_drop(
-                model, program, self.batches(model, (8,)), lambda y, batch: next(losses), at_most=0.5,
+                model, program, self.batches(model, (8,)), lambda y, labels: next(losses), at_most=0.5,
                 higher_is_better=False,
             )  # fmt: skip
 
@@ -165,16 +165,16 @@ class TestAccuracyDrop:
         seen = iter([1.0, 0.0, 0.0, 0.0])  # float and int8 of 48 samples, then of 16
         with pytest.raises(AssertionError, match=r"from 0\.75 \(float\) to 0 "):
             assert_accuracy_drop(
-                model, program, self.batches(model, (48, 16)), lambda y, batch: next(seen), at_most=0.7
+                model, program, self.batches(model, (48, 16)), lambda y, labels: next(seen), at_most=0.7
             )
 
     def test_not_a_number_is_no_success(self, program: intact8.Program) -> None:
         model = net()
         with pytest.raises(AssertionError, match="to nan"):
-            assert_accuracy_drop(model, program, self.batches(model), lambda y, batch: float("nan"), at_most=1.0)
+            assert_accuracy_drop(model, program, self.batches(model), lambda y, labels: float("nan"), at_most=1.0)
 
     def test_no_data(self, program: intact8.Program) -> None:
-        with pytest.raises(intact8.InputError, match="no data"):
+        with pytest.raises(intact8.InputError, match="no samples"):
             assert_accuracy_drop(net(), program, [], top1, at_most=1.0)
 
 

@@ -228,7 +228,8 @@ def reconstruct(
         >>> reconstruct(4, 8, iterations=200).weight.range
         (-7, 7)
     """
-    fine = {"bits": 8}
+    weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
+    activation, fine = Scheme(bits=activation_bits, observer="mse"), {"bits": 8}
     if method == "distill":
         arguments = {"rate": 2e-3} | arguments  # relative to weights, not steps of the grid
     if eight is None:
@@ -238,9 +239,8 @@ def reconstruct(
     else:
         patterns = [eight] if isinstance(eight, str) else eight
         overrides = [Override(name, activation=fine, weight=fine) for name in patterns]
-    weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(
-        activation=Scheme(bits=activation_bits, observer="mse"),
+        activation=activation,
         weight=weight,
         inputs={"*": Scheme(observer="mse")},
         overrides=overrides,

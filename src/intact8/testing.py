@@ -15,7 +15,7 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def assert_accuracy_drop(
     float_model: nn.Module,
     program: Program | str | Path,
     data: Iterable[Any],
-    metric: Callable[[Any, Any], Any],
+    metric: Callable[[Any, Any], Any] | str,
     *,
     at_most: float,
     higher_is_better: bool = True,
@@ -152,43 +152,30 @@ def assert_accuracy_drop(
     """Assert that the program is at most ``at_most`` worse than the float model on labelled data.
 
     Args:
-        float_model: evaluated as it is; put it into evaluation mode.
+        float_model: evaluated in evaluation mode, by :func:`intact8.evaluate`.
         program: or the path of its file.
-        data: batches ``(x, …, labels)``, or dicts by input name with the labels among them. Gone through once.
-        metric: ``metric(outputs, batch)``, a number (the mean over the batch) or one per sample. Batches count by size.
+        data: batches ``(x, …, labels)``, or dicts by input name with an entry "labels". Gone through once.
+        metric: as for :func:`intact8.evaluate`: a function of (outputs, labels) that gives a number (the mean over the
+            batch) or one per sample, or "top1". Batches count by size.
         at_most: the largest drop allowed, in units of the metric. Negative demands a gain.
         higher_is_better: False for losses.
         engine: see :meth:`intact8.Program.run`.
 
     Raises:
         AssertionError: the drop is larger; says both values.
-        InputError: no data.
+        InputError: no data, or as :func:`intact8.evaluate`.
 
     Example:
         >>> import intact8, torch
         >>> model, x = torch.nn.Linear(4, 2).eval(), torch.randn(64, 4)
         >>> batches = [(x, model(x).argmax(1))]
-        >>> def top1(y, batch):
-        ...     return (y.argmax(1) == batch[1]).float()
-        >>> assert_accuracy_drop(model, intact8.quantize(model, x), batches, top1, at_most=0.1)
+        >>> assert_accuracy_drop(model, intact8.quantize(model, x), batches, "top1", at_most=0.1)
     """
     __tracebackhide__ = True
-    import torch
+    from intact8.diagnose.evaluate import evaluate
 
-    from intact8.capture.pytree import copied
-    from intact8.errors import InputError
-
-    program = _program(program)
-    totals, samples = [0.0, 0.0], 0
-    for args, kwargs, batch, size in _calls(program, data):
-        with torch.no_grad():
-            outputs = float_model(*copied(args), **copied(kwargs)), program.run(*args, engine=engine, **kwargs)
-        for i, y in enumerate(outputs):
-            totals[i] += size * float(torch.as_tensor(metric(y, batch)).double().mean())
-        samples += size
-    if not samples:
-        raise InputError("there are no data", where="assert_accuracy_drop", remedy="give one batch or more")
-    before, after = (total / samples for total in totals)
+    report = evaluate({"float": float_model, "int8": _program(program)}, data, metric, engine=engine)
+    before, after, samples = report.score("float").value, report.score("int8").value, report.samples
     drop = before - after if higher_is_better else after - before
     if not drop <= at_most:
         raise AssertionError(
@@ -269,14 +256,3 @@ def _clean(report: LintReport, what: str, limit: str) -> None:
         more = f"\n  and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         listed = "".join(f"\n  {finding} ({finding.page})" for finding in found[:SHOWN])
         raise AssertionError(f"{what}: {len(found)} found in {report.name} ({report.subject}):{listed}{more}")
-
-
-def _calls(program: Program, data: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Any, int]]:
-    """Yield the positional and keyword inputs of every batch, the batch itself, and its size."""
-    for batch in data:
-        if isinstance(batch, Mapping):
-            kwargs = {name: batch[name] for name in program.inputs}
-            yield (), kwargs, batch, len(next(iter(kwargs.values())))
-            continue
-        args = tuple(batch[: len(program.inputs)]) if isinstance(batch, tuple | list) else (batch,)
-        yield args, {}, batch, len(args[0])

@@ -240,6 +240,28 @@ def test_bench_prints_ratios_and_puts_the_number_of_threads_back(program: Path) 
     assert torch.get_num_threads() == before
 
 
+def test_what_is_read_is_not_written_over(program: Path, folder: Path, tmp_path: Path) -> None:
+    data, before = tmp_path / "data.npy", np.load("images.npy")
+    np.save(data, before)
+    (tmp_path / "link.npy").symlink_to(data)
+    for command in (["quantize", "nets_of_cli_test:net"], ["run", str(program)]):
+        for output in (data, tmp_path / "link.npy"):
+            shown = intact8(*command, "--data", str(data), "-o", str(output), status=2).output
+            assert "would be written over. Reason: data is read from the same file" in shown
+    assert "file is read from the same file" in intact8("export", str(program), str(program), status=2).output
+    assert np.array_equal(np.load(data), before)
+
+
+def test_a_pipe_of_another_encoding_gets_question_marks(program: Path) -> None:
+    result = CliRunner(charset="ascii").invoke(app, ["inspect", str(program), "--tree"])
+    assert result.exit_code == 0 and "conv N?8?4?4" in result.output, result.output
+
+
+def test_bench_refuses_another_network(program: Path) -> None:
+    shown = intact8("bench", str(program), "--model", "nets_of_cli_test:Two", "--engines", "native", status=2).output
+    assert "does not run on the program's inputs, (1, 3," in " ".join(shown.split())
+
+
 def test_ctrl_c_during_calibration_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import intact8.api
 

@@ -67,6 +67,7 @@ def test_one_image_is_one_sample(images: Path) -> None:
     [
         ("absent.npy", None, "no such file"),
         ("x.csv", b"1,2", "do not know how to read .csv"),
+        ("x", b"1,2", "do not know how to read files without an extension"),
         ("x.npy", b"", "cannot read this file"),
         ("x.npy", b"\x93NUMPY\x01\x00broken", "cannot read this file"),
         ("x.npz", b"PK\x03\x04broken", "cannot read this file"),

@@ -86,6 +86,10 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
     torch.save(torch.nn.Linear(5, 3).state_dict(), tmp_path / "other.pt")
     with pytest.raises(InputError, match="do not fit"):
         load_model("nets_of_the_user:make", tmp_path / "other.pt")
+    wrapped = {"state_dict": {f"module.{k}": v for k, v in torch.nn.Linear(2, 3).state_dict().items()}}
+    torch.save(wrapped, tmp_path / "wrapped.pt")
+    with pytest.raises(InputError, match=r"do not fit.*begin with module\.: save those of the module inside of DataP"):
+        load_model("nets_of_the_user:make", tmp_path / "wrapped.pt")
     torch.save(torch.nn.Linear(2, 3), tmp_path / "whole.pt")
     with pytest.raises(InputError, match="cannot read these weights"):
         load_model("nets_of_the_user:make", tmp_path / "whole.pt")

@@ -253,3 +253,8 @@ def test_scores_that_are_not_one_per_class_are_refused(shape: tuple[int, ...], l
     data = [(torch.zeros(shape), torch.zeros(labels, dtype=torch.long))]
     with pytest.raises(InputError, match="a score per class"):
         intact8.evaluate({"net": Scores()}, data, "top1")
+
+
+def test_a_network_of_other_inputs_is_named() -> None:
+    with pytest.raises(InputError, match="Linear does not run on a batch.*mat1 and mat2"):
+        intact8.evaluate([nn.Linear(5, 2)], [(torch.zeros(3, 4), torch.zeros(3).long())])

@@ -169,8 +169,19 @@ def test_what_is_no_file(path: Path, keys: tuple[Path, Path], what: str, role: s
 def test_keys_that_are_none(path: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="cannot read the key"):
         sign(path, tmp_path / "absent.pem")
-    with pytest.raises(ProgramError, match="no Ed25519 private key"):
+    with pytest.raises(ProgramError, match="no Ed25519 private key.*make one"):
         sign(path, keys[1])
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    key, locked = load_pem_private_key(keys[0].read_bytes(), None), tmp_path / "locked.pem"
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word")))
+    with pytest.raises(ProgramError, match="is encrypted.*write it without a password: openssl"):
+        sign(path, locked)
     sign(path, keys[0])
     with pytest.raises(ProgramError, match="no Ed25519 public key"):
         load(path, keys[0])

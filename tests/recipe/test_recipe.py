@@ -233,3 +233,16 @@ def test_a_place_among_the_layers_that_there_is_not_is_refused() -> None:
     """It would name no layer, and the override would be forgotten without a word."""
     with pytest.raises(RecipeError, match=r"match = 'middle'.*first or last or small or behind"):
         Override("layers:middle", quantize=False)
+
+
+def test_several_names_in_one_match_are_refused() -> None:
+    with pytest.raises(RecipeError, match=r"match = \['a', 'b'\].*an override for each"):
+        Recipe.from_toml("[[overrides]]\nmatch = ['a', 'b']\nquantize = false")
+
+
+def test_a_dtype_of_fewer_bits_names_the_two_fields() -> None:
+    with pytest.raises(RecipeError, match=r"dtype = 'int4'.*dtype=\"int8\", bits=4"):
+        Scheme(dtype="int4")
+    for bits in ((4, "8"), ("4", 8)):
+        with pytest.raises(RecipeError, match="is not an integer"):
+            recipes.reconstruct(*bits)  # type: ignore[arg-type]

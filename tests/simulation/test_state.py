@@ -321,3 +321,31 @@ def test_a_simulation_that_moves_trains_on_with_the_integers_that_ship() -> None
     assert sim.resolved
     next(iter(sim.points.values())).scale.mul_(2)
     assert not sim.resolved
+
+
+def test_modules_of_a_simulation_stay() -> None:
+    """A new head would be listed among the parameters, trained, and never be computed with."""
+    sim = intact8.prepare(nn.Sequential(nn.Linear(4, 2)), torch.zeros(2, 4))
+    for replace in (
+        lambda: sim.set_submodule("0", nn.Linear(4, 3)),
+        lambda: setattr(sim, "0", nn.Identity()),
+        lambda: sim.add_module("0", nn.Identity()),
+        lambda: delattr(sim, "0"),
+        lambda: setattr(sim, "0", None),
+    ):
+        with pytest.raises(StateError, match="replaced or removed"):
+            replace()
+    sim.add_module("0", sim.get_submodule("0"))
+    sim.add_module("metric", nn.Identity())
+
+
+def test_a_simulation_stays_float32() -> None:
+    sim = prepared("learned")
+    for change in (sim.half, sim.bfloat16, sim.double, lambda: nn.Sequential(sim).to(torch.float16)):
+        with pytest.raises(StateError, match="cannot be of dtype"):
+            change()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert sim.float().to("cpu", torch.float32) is sim
+    finally:
+        torch.set_default_dtype(torch.float32)

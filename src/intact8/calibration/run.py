@@ -82,6 +82,28 @@ def calibrate(
         >>> intact8.calibrate(sim, torch.randn(64, 4)).samples
         64
     """
+    summary, rank = calibrate_quietly(sim, data, progress=progress, max_batches=max_batches, reset=reset, shard=shard)
+    if summary.warnings and rank == 0:
+        warn(CalibrationWarning("; ".join(summary.warnings)))
+    return summary
+
+
+def calibrate_quietly(
+    sim: Simulation,
+    data: Any,
+    *,
+    progress: Progress | None = None,
+    max_batches: int | None = None,
+    reset: bool = False,
+    shard: str = "auto",
+) -> tuple[CalibrationSummary, int]:
+    """Do what :func:`calibrate` does and warn of nothing, as where another recipe is calibrated on the same data.
+
+    Filters of warnings would do, too, but all threads of a process share them.
+
+    Returns:
+        The summary, and the rank that this process has.
+    """
     if not isinstance(getattr(sim, "points", None), Mapping):
         raise StateError(
             f"calibrate takes a simulation, not {type(sim).__name__}",
@@ -120,9 +142,7 @@ def calibrate(
         warnings=warnings_of(total, counts.batches, summaries, growth, _ranges(points), sim.constant_channels),
     )
     sim.calibration = summary.to_json()
-    if summary.warnings and ranks.rank == 0:
-        warn(CalibrationWarning("; ".join(summary.warnings)))
-    return summary
+    return summary, ranks.rank
 
 
 class _Counts(NamedTuple):

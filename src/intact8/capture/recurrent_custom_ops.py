@@ -27,7 +27,6 @@ from intact8.capture.formulas_index import bags_of_one_length, renormed, take_al
 from intact8.errors import CaptureError
 
 UNPACK = "unpack it with pad_packed_sequence, and work on the padded tensor"
-_LOCK = threading.RLock()
 _EXPORTING = threading.local()
 """``on`` is true in the thread that exports: other threads that run meanwhile are left alone."""
 
@@ -211,7 +210,7 @@ def traceable() -> Iterator[None]:
         (rnn_utils.pack_padded_sequence, _pack_padded_sequence),
         (rnn_utils.pad_packed_sequence, _pad_packed_sequence),
     ]
-    with _LOCK, ExitStack() as stack:
+    with ExitStack() as stack:
         for kind in (nn.LSTM, nn.GRU, nn.RNN):
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import io
 import logging
 import os
 import re
+import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -28,6 +29,9 @@ from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
+ALONE = threading.RLock()
+"""Held while a model is captured: torch.export exchanges parameters of the model and functions of torch, and streams
+and filters of warnings are the process's own, so that two captures at once would disturb each other."""
 COUNTED = (
     "the model reads the batch size as a number, as len(x), a loop over samples, x.unbind(0) and x.split(1) do. "
     "Remedy: use x.shape[0], and compute all samples at once"
@@ -379,13 +383,36 @@ def without_writes(exported: Exported) -> Exported:
         return replace(exported, program=exported.program.run_decompositions({}))
 
 
+class OfOthers:
+    """A stream that drops what the thread that made it writes, and passes on what other threads write meanwhile."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write ``text``, or drop it."""
+        if threading.get_ident() == self._thread or self._stream is None:
+            return len(text)
+        return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        if self._stream is not None:
+            self._stream.flush()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep to ourselves what torch.export warns of and prints: what matters to the user becomes an error or a note."""
     loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
     handlers = [handler for logger in loggers for handler in logger.handlers]
     levels = [handler.level for handler in handlers]
-    with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+    out: Any = OfOthers(sys.stdout)
+    err: Any = OfOthers(sys.stderr)
+    with warnings.catch_warnings(), redirect_stderr(err), redirect_stdout(out):
         warnings.simplefilter("ignore")
         try:
             for handler in handlers:

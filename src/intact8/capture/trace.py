@@ -19,12 +19,12 @@ from intact8.capture.aten_call import BatchError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
-from intact8.capture.graph import Graph
+from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
 from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, widened, with_dicts
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
+from intact8.capture.torch_export import ALONE, FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError, in_short
 
 
@@ -79,16 +79,30 @@ class Captured:
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Tensor]:
         """Return the tensors of a call in the order of ``graph.inputs``; raise InputError on a mismatch.
 
-        Integers of 8, 16 and 32 bits are the same numbers of 64 bits, as in programs.
+        Integers of 8, 16 and 32 bits are the same numbers of 64 bits, as in programs; floats become float32: under
+        autocast a simulation is given others.
         """
         given = self.layout.flatten(args, kwargs or {})
-        wanted = [self.graph.nodes[name].dtype for name in self.graph.inputs]
-        return [widened(x, dtype) for x, dtype in zip(given, wanted, strict=True)]
+        wanted = [self.graph.nodes[name] for name in self.graph.inputs]
+        return [_as_captured(x, node) for x, node in zip(given, wanted, strict=True)]
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """Return the model's own output structure around ``outputs`` (one per ``graph.outputs``)."""
         leaves = [outputs[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
         return pytree.tree_unflatten(leaves, self.out_spec)
+
+
+def _as_captured(x: Tensor, node: Node) -> Tensor:
+    """Return an input in the dtype it was captured with."""
+    x = widened(x, node.dtype)
+    if x.is_floating_point() and node.dtype == "float32":
+        return x.float()
+    given = str(x.dtype).removeprefix("torch.")
+    if given != node.dtype:
+        why = "where float32 was captured, a simulation takes values, not integers" if node.dtype == "float32" else ""
+        remedy = f"convert it: x.to(torch.{node.dtype})"
+        raise InputError(f"expected dtype {node.dtype}, got {given}", where=node.attrs["key"], why=why, remedy=remedy)
+    return x
 
 
 def capture(
@@ -123,6 +137,16 @@ def capture(
         >>> longer.graph.nodes["input"].shape
         (None, 'sequence', 4)
     """
+    with ALONE:
+        return _capture(model, example_inputs, dynamic_batch, dynamic_shapes)
+
+
+def _capture(
+    model: nn.Module,
+    example_inputs: Any,
+    dynamic_batch: bool,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None,
+) -> Captured:
     args, kwargs = call_of(example_inputs)
     register_inputs((args, kwargs))
     check_model(model, args, kwargs)

@@ -11,6 +11,7 @@ import typer
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
 from intact8.cli.models import load_guarded, load_model
+from intact8.errors import InputError, in_short
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -140,6 +141,12 @@ def _float32(network: nn.Module, arrays: list[Array], threads: int | None) -> Ca
             if threads is not None:
                 torch.set_num_threads(before)
 
+    try:
+        call()
+    except Exception as error:  # the network is anybody's code
+        shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
+        what, remedy = f"the network does not run on the program's inputs, {shapes}", "name the one it was made from"
+        raise InputError(what, where="--model", why=in_short(error), remedy=remedy) from error
     return call
 
 

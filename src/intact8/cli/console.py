@@ -54,6 +54,16 @@ def _inert(console: Console) -> Console:
     return console
 
 
+def encodable(text: str, encoding: str) -> str:
+    """Return text with question marks for what the terminal's, or the pipe's, encoding does not have.
+
+    Example:
+        >>> encodable("N×16", "ascii"), encodable("N×16", "utf-8")
+        ('N?16', 'N×16')
+    """
+    return text.encode(encoding, "replace").decode(encoding)
+
+
 class _Inert(RenderHook):
     """Makes the text of whatever rich renders printable, just before the terminal gets it."""
 
@@ -70,7 +80,7 @@ class _Rendered:
         for part in map(rich_cast, self.inside.renderables if isinstance(self.inside, Group) else (self.inside,)):
             shown = _listed(part) if isinstance(part, Table) and _too_wide(part, console, options) else part
             for text, style, control in console.render(shown, options):
-                yield Segment(text if control else printable_lines(text), style, control)
+                yield Segment(text if control else encodable(printable_lines(text), console.encoding), style, control)
 
 
 def _too_wide(table: Table, console: Console, options: ConsoleOptions) -> bool:
@@ -116,6 +126,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, debug: bool = False, **options: Any) -> None:
         with friendly(debug):
             _check_output(options.get("output"))
+            _keep_what_is_read(options)
             function(*args, **options)
 
     signature = inspect.signature(function, eval_str=True)
@@ -166,6 +177,27 @@ def _check_output(path: Path | None) -> None:
         raise InputError("cannot write here", where=str(path), why=why, remedy="create the folder, or choose another")
     if os.path.isdir(path):
         raise InputError("is a folder", where=str(path), remedy="give the name of a file inside it")
+
+
+WRITTEN = ("output", "path", "onnx", "program")
+"""Options that name a file which is written."""
+READ = (
+    *("data", "given", "calibration", "validation", "held_out", "labels"),
+    *("file", "target", "model", "other", "state_dict", "checkpoint"),
+)
+"""Options that may name a file which is read."""
+
+
+def _keep_what_is_read(options: dict[str, Any]) -> None:
+    """Refuse to write over the data, the program or the weights of the same call."""
+    for written in (options[name] for name in WRITTEN if options.get(name)):
+        for name in READ:
+            given = options.get(name, "")
+            if not isinstance(given, str | Path) or not os.path.isfile(given) or not os.path.isfile(written):
+                continue
+            if os.path.samefile(given, written):
+                why, remedy = f"{name.replace('_', ' ')} is read from the same file", "give another name"
+                raise InputError("would be written over", where=str(written), why=why, remedy=remedy)
 
 
 def _fail(text: str) -> None:

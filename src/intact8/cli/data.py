@@ -125,7 +125,7 @@ def load(path: Path, *, keys: Sequence[str] = (), preprocessing: Preprocessing |
         return _images(path, preprocessing or Preprocessing())
     if path.suffix.lower() not in ARRAYS:
         known = " ".join(sorted(ARRAYS | IMAGES))
-        what = f"do not know how to read {path.suffix or 'this'} files"
+        what = f"do not know how to read {f'{path.suffix} files' if path.suffix else 'files without an extension'}"
         raise InputError(what, where=str(path), remedy=f"give {known}")
     arrays = _arrays(path)
     missing = [key for key in keys if key not in arrays]

@@ -165,6 +165,10 @@ def _call(factory: Any, spec: str) -> Any:
         ) from error
 
 
+WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile", "model.": "the training module"}
+"""What puts a name in front of those of a network's weights."""
+
+
 def _load_weights(model: nn.Module, path: Path) -> None:
     import torch
     from safetensors.torch import load_file
@@ -187,4 +191,10 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise InputError("these weights do not fit the model", where=str(path), why=in_short(error, 300)) from error
+        remedy = "name the network that they are of"
+        for prefix, wrapper in WRAPPERS.items():
+            if {str(name).removeprefix(prefix) for name in weights} == set(model.state_dict()):
+                remedy = f"their names begin with {prefix}: save those of the module inside of {wrapper}"
+        raise InputError(
+            "these weights do not fit the model", where=str(path), why=in_short(error, 300), remedy=remedy
+        ) from error

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -25,8 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from intact8.calibration.data import batches, device_of, merged
-from intact8.calibration.run import calibrate
-from intact8.calibration.summary import CalibrationWarning
+from intact8.calibration.run import calibrate_quietly
 from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
@@ -58,9 +56,7 @@ def choose_between_layers(
     measured: dict[str, list[Measured]] = {}
 
     def calibrated(other: Simulation, data: Any) -> Simulation:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # it was told the first time
-            calibrate(other, data, reset=True)
+        calibrate_quietly(other, data, reset=True)  # what there is to warn of was told the first time
         return other
 
     def whole(recipe: Recipe) -> tuple[Simulation, Measured]:

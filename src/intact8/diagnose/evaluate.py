@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from intact8.calibration.distributed import checksum
+from intact8.capture.pytree import copied
 from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
-from intact8.errors import InputError
+from intact8.errors import InputError, in_short
 from intact8.opset.op import Array
 from intact8.program.file import digest
 from intact8.program.program import Program
@@ -326,6 +327,12 @@ def _run(network: Network, inputs: Any, engine: str) -> Any:
             what = f"a batch does not fit {type(network).__name__}.forward"
             remedy = "give (inputs…, labels), or inputs by name and labels"
             raise InputError(what, where="evaluate", why=str(error), remedy=remedy) from error
+        ordered, named = copied(tuple(ordered)), copied(dict(named))  # it may write into what the next network is given
+        try:
+            return network(*ordered, **named)
+        except (RuntimeError, TypeError, ValueError) as error:  # its code is anybody's
+            what, remedy = f"{type(network).__name__} does not run on a batch", "see that network(inputs) works"
+            raise InputError(what, where="evaluate", why=in_short(error), remedy=remedy) from error
     return network(*ordered, **named)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 
 from intact8.calibration.data import batches, device_of, samples
-from intact8.calibration.run import STATISTICS, calibrate
-from intact8.calibration.summary import CalibrationWarning
+from intact8.calibration.run import STATISTICS, calibrate_quietly
 from intact8.capture.graph import Node
 from intact8.diagnose.executors import unquantized
 from intact8.simulation.quantized_tensor import Value, real
@@ -63,9 +61,7 @@ class SharedCalibration:
                 sim.keep(sim.flatten(args, kwargs))
             sim.resolve()
             return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            calibrate(sim, self.data, shard="off")
+        calibrate_quietly(sim, self.data, shard="off")
         self._states |= {key: sim.points[name].observer.state() for name, key in keys.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from intact8.errors import EngineError
+from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.outputs import rebuild
 from intact8.program.certify import claim_error, in_order, register
@@ -239,6 +239,10 @@ def run(
         InputError: see :func:`intact8.engines.binding.bind`; or memory has no room for so large a call.
         EngineError: see :func:`get_runner`.
     """
+    for name, chosen in (("engine", engine), ("layout", layout)):
+        if name in program.inputs and not isinstance(chosen, str):
+            what, why = f"the input {name} is given by name", f"an argument of this name chooses the {name}"
+            raise InputError(what, where=name, why=why, remedy="give it by position")
     outputs = run_flat(program, bind(program, inputs, named, layout, admitted(program, engine)), engine)
     if any(map(holds_torch, (*inputs, *named.values()))):
         return rebuild(program.structure, [to_torch(y) for y in outputs])

@@ -50,6 +50,9 @@ class Program:
     dimensions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
+    def __hash__(self) -> int:
+        return hash((self.inputs, self.outputs, tuple(op.name for op in self.ops)))  # dicts and arrays have no hash
+
     def __repr__(self) -> str:
         def described(names: tuple[str, ...]) -> str:
             shapes = (

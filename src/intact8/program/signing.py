@@ -302,10 +302,12 @@ def _public_key(path: Path) -> Ed25519PublicKey:
 
 
 def _no_key(path: Path, kind: str, why: str) -> ProgramError:
+    make = "make one: openssl genpkey -algorithm ed25519 -out private.pem; "
+    make += "openssl pkey -in private.pem -pubout -out public.pem"
+    decrypt = f"write it without a password: openssl pkey -in {path} -out private.pem"
     return ProgramError(
         f"no Ed25519 {kind} key in PEM form",
         where=str(path),
-        why=why[:200],
-        remedy="make one: openssl genpkey -algorithm ed25519 -out private.pem; "
-        "openssl pkey -in private.pem -pubout -out public.pem",
+        why=why[:200].rstrip("."),
+        remedy=decrypt if "is encrypted" in why else make,
     )

@@ -257,6 +257,9 @@ def _listed(entry: Any) -> Override:
     if not isinstance(entry, Mapping) or "match" not in entry:
         raise RecipeError(f"override {entry!r} has no match", where="recipe", remedy='write match = "layer1.*"')
     rest = {k: v for k, v in entry.items() if k != "match"}
+    if not isinstance(entry["match"], str):
+        remedy = "write one name, glob or type:NAME as text; an override for each"
+        raise RecipeError(f"override with match = {entry['match']!r}", where="recipe", remedy=remedy)
     return as_overrides({entry["match"]: rest})[0]
 
 

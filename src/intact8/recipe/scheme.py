@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -52,6 +53,10 @@ class Scheme:
     fixed: tuple[float, int] | None = None
 
     def __post_init__(self) -> None:
+        fewer = re.fullmatch("(u?int)([2-7])", self.dtype) if isinstance(self.dtype, str) else None
+        if fewer:
+            remedy = f'give dtype="{fewer[1]}8", bits={fewer[2]}'
+            raise RecipeError(f"dtype = {self.dtype!r}", where="Scheme", why="it says the sign only", remedy=remedy)
         one_of("dtype", self.dtype, DTYPES)
         one_of("granularity", self.granularity, GRANULARITIES)
         for name in ("bits", "qmin", "qmax"):

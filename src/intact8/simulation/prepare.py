@@ -12,7 +12,7 @@ from torch import nn
 from intact8.arithmetic.dimensions import show
 from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import Dynamic
-from intact8.capture.torch_export import FIXED_BATCH
+from intact8.capture.torch_export import ALONE, FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, StateError, warn
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
@@ -89,7 +89,7 @@ def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> S
     """
     residual = recipe.residual == "fused" and recipe.between_layers not in FLOAT_BETWEEN_LAYERS
     leaky, masks = recipe.leaky == "fused", recipe.nonlinear == "integer"
-    with torch.inference_mode(False):
+    with ALONE, torch.inference_mode(False):  # what the model holds is exchanged while another thread captures it
         tensors = captured.tensors()
         fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
         sizes = {name: tensor.numel() for name, tensor in tensors.items()}

@@ -210,6 +210,16 @@ class Simulation(Shown, Trainable):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.number = number_of(self)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Simulation:
+        """Do to all tensors what ``to``, ``cuda``, ``half`` and others ask for, unless it makes float32 another."""
+        dtype = fn(torch.zeros(1, dtype=torch.float32)).dtype
+        if dtype.is_floating_point and dtype != torch.float32:
+            what, why = f"a simulation cannot be of dtype {str(dtype)[6:]}", "integers are exact in nothing but float32"
+            remedy = "leave it float32; around it, autocast and modules of other floats may be used"
+            raise StateError(what, where="Simulation", why=why, remedy=remedy)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def train(self, mode: bool = True) -> Simulation:
         """Set the mode; going over to training warns of parameters that training cannot move."""
         untrained = self.captured.untrained if mode and not self.training else ()

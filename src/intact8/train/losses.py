@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intact8.errors import StateError
+from intact8.errors import InputError, StateError
 
 from .distributed import unwrapped
 from .learned_range import LearnedClip
@@ -57,7 +57,7 @@ def distillation_loss(student: Tensor, teacher: Tensor, *, temperature: float = 
         A scalar; 0 where both agree.
 
     Raises:
-        ValueError: shapes differ, or T is not positive.
+        InputError: shapes differ, or T is not positive.
 
     Example:
         >>> import torch
@@ -66,9 +66,11 @@ def distillation_loss(student: Tensor, teacher: Tensor, *, temperature: float = 
         0.0
     """
     if student.shape != teacher.shape:
-        raise ValueError(f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)} differ in shape")
+        what = f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)} differ in shape"
+        raise InputError(what, where="distillation_loss", remedy="give outputs of the same samples and classes")
     if not temperature > 0:
-        raise ValueError(f"temperature {temperature} is not positive")
+        remedy = "give a number above 0; 1 leaves the outputs as they are"
+        raise InputError(f"temperature {temperature} is not positive", where="distillation_loss", remedy=remedy)
     log_p = F.log_softmax(student.flatten(0, -2) / temperature, dim=-1)
     log_q = F.log_softmax(teacher.detach().flatten(0, -2) / temperature, dim=-1)
     return F.kl_div(log_p, log_q, reduction="batchmean", log_target=True) * temperature**2

@@ -124,7 +124,7 @@ def _likeness(model: nn.Module, captured: Captured, data: Any, metric: str) -> O
     def measure(network: nn.Module) -> float:
         sums: list[tuple[float, ...]] = []
         for (args, kwargs), reference in zip(calls, references, strict=True):
-            outputs = _tensors(network(*args, **kwargs))
+            outputs = _tensors(network(*copied(args), **copied(kwargs)))
             sums.append(found.sums(outputs, reference, None, None, samples((args, kwargs))))
         value = found.value([sum(parts) for parts in zip(*sums, strict=True)])
         return value * (100.0 if metric in PERCENT else 1.0)

@@ -11,7 +11,7 @@ from intact8.engines import get_runner, present_engines
 from intact8.engines.base import Runner
 from intact8.engines.memory import refuse_tensors
 from intact8.engines.spec import lacks_vnni
-from intact8.errors import EngineError, InputError, ProgramError
+from intact8.errors import EngineError, InputError, ProgramError, StateError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
 from intact8.program.certify import claim_error, uncertified
@@ -66,7 +66,8 @@ def verify(
         The report; ``report.exact`` says it all.
 
     Raises:
-        InputError: no inputs, or inputs that do not fit.
+        InputError: no inputs, inputs that do not fit, or nothing to compare with.
+        StateError: ``sim`` is no simulation.
         EngineError: an engine is missing, none can run here, or one gives a tensor of another shape or dtype.
     """
     require_program(program, "verify")
@@ -83,6 +84,12 @@ def verify(
         if not isinstance(name, str):
             remedy = "give names of engines, and several inputs as one tuple: (x, y)"
             raise EngineError(f"the name of an engine is a {type(name).__name__}", where="verify", remedy=remedy)
+    if not engines and sim is None:
+        remedy = 'give a name, such as engines="native", or a simulation'
+        raise InputError("there is nothing to compare the reference with", where="verify", remedy=remedy)
+    if isinstance(sim, Program) or not (sim is None or hasattr(sim, "integer_tensors")):
+        remedy = "give what intact8.prepare returned, or leave it out"
+        raise StateError(f"verify compares a simulation, not {type(sim).__name__}", remedy=remedy)
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]
     refuse_tensors(program, [REFERENCE, *names], 1)

@@ -12,6 +12,7 @@ from intact8.arithmetic.dimensions import show
 from intact8.calibration.data import device_of, first_batch
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.graph import Graph, Node
+from intact8.capture.torch_export import require_module
 from intact8.diagnose.chunks import Chunk, chunks
 from intact8.diagnose.compare.report import CompareReport, LayerRow
 from intact8.diagnose.compare.statistics import TensorStatistics
@@ -89,6 +90,7 @@ def compare(
     """
     if samples is not None and samples < 1:
         raise InputError(f"samples = {samples}", where="compare", remedy="give 1 or more")
+    require_module(model)
     warn_of_training_mode(model)
     if isinstance(quantized, Program):
         if program is not None:

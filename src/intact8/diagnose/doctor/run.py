@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from intact8 import recipes
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
+from intact8.capture.torch_export import require_module
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import RANKED, examine
 from intact8.diagnose.doctor.findings import ordered
@@ -109,6 +110,7 @@ def doctor(
     step, began = progress or (lambda _: None), time.monotonic()
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
+    require_module(model)
     warn_of_training_mode(model)
     if sim is not None and not sim.calibration:
         sim.require_deployable()

@@ -62,7 +62,7 @@ def run_float(program: Program, model: nn.Module, batch: Mapping[str, Array]) ->
     """Return what the float32 network makes of a batch of the program's inputs."""
     torch = sys.modules["torch"]  # the model is a torch module
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    inputs = [x.to(device) for x in for_simulation(program, batch)]
+    inputs = [x.to(device, copy=True) for x in for_simulation(program, batch)]  # it may write into them
     named = set(program.inputs) <= set(inspect.signature(model.forward).parameters)
     with torch.no_grad():
         return model(**dict(zip(program.inputs, inputs, strict=True))) if named else model(*inputs)
