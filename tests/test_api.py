@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import os
 import re
 import sys
+import time
 import warnings
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import intact8
+from intact8.capture.torch_export import ALONE
 from intact8.program.file import digest
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -80,6 +83,27 @@ def test_threads_quantize_one_model_and_leave_the_process_as_it_was() -> None:
     assert [digest(program) for program in programs] == [expected] * 3
     assert lines.getvalue().split() == [str(i) for i in range(printed)]
     assert warnings.filters == filters
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_waits_for_the_capture_of_another_thread() -> None:
+    """Else its child keeps what was exchanged for the capture, and a lock that nobody releases."""
+    inside, forward = Event(), nn.LSTM.forward
+
+    class Slow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            inside.set()
+            time.sleep(0.1)
+            return x + 1
+
+    with ThreadPoolExecutor(1) as pool:
+        captured = pool.submit(intact8.prepare, Slow(), torch.randn(2, 4))
+        assert inside.wait(30)
+        child = os.fork()
+        if not child:
+            os._exit(0 if nn.LSTM.forward is forward and ALONE.acquire(timeout=10) else 1)
+        assert captured.result() is not None
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("observer", ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"])

@@ -31,7 +31,10 @@ from intact8.errors import CaptureError, InputError, IntactError
 FIXED_BATCH = "batch size fixed to the example's"
 ALONE = threading.RLock()
 """Held while a model is captured: torch.export exchanges parameters of the model and functions of torch, and streams
-and filters of warnings are the process's own, so that two captures at once would disturb each other."""
+and filters of warnings are the process's own, so that two captures at once would disturb each other. A fork waits for
+the capture of another thread, whose child would keep for good what was exchanged, and the lock."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
 COUNTED = (
     "the model reads the batch size as a number, as len(x), a loop over samples, x.unbind(0) and x.split(1) do. "
     "Remedy: use x.shape[0], and compute all samples at once"
