@@ -539,6 +539,20 @@ def test_a_program_in_the_place_of_the_float_network(program: intact8.Program) -
             call()
 
 
+def test_what_is_no_simulation_has_no_learned_scales() -> None:
+    """A float network trains without a word otherwise, and nothing of it is quantized."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    for other in (model(), None):
+        for call in (
+            lambda: intact8.train.parameter_groups(other, lr=0.1),  # type: ignore[arg-type]  # noqa: B023
+            lambda: intact8.train.check_optimizer(optimizer, other),  # type: ignore[arg-type]  # noqa: B023
+        ):
+            with pytest.raises(intact8.StateError, match=f"no simulation in {type(other).__name__}"):
+                call()
+    inside = nn.Sequential(intact8.prepare(model(), DATA[:2], intact8.recipes.qat("learned")))
+    assert len(intact8.train.parameter_groups(inside, lr=0.1)) == 2  # type: ignore[arg-type]
+
+
 def test_programs_are_keys_of_dicts(program: intact8.Program) -> None:
     again = pickle.loads(pickle.dumps(program))
     assert {program: 1}[again] == 1 and len({program, again, intact8.quantize(model(), DATA[:32])}) == 2

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from intact8.errors import StateError
@@ -43,8 +44,8 @@ def parameter_groups(
         One group of weights, and, where the recipe has learned scales, one of these (``relative``: one for each).
 
     Raises:
-        StateError: ``scale_lr`` or ``relative`` is given, but no scale is learned; or rates should be relative to
-            scales that are not known yet.
+        StateError: not a simulation; ``scale_lr`` or ``relative`` is given, but no scale is learned; or rates should be
+            relative to scales that are not known yet.
 
     Example:
         >>> import intact8, torch
@@ -52,6 +53,7 @@ def parameter_groups(
         >>> [len(group["params"]) for group in parameter_groups(sim, lr=0.1, scale_lr=0.01)]
         [2, 2]
     """
+    _require_simulation(sim, "parameter_groups")
     scales = learned_scales(sim)
     known = {id(parameter) for _, parameter in scales}
     groups: list[dict[str, Any]] = [{"params": [p for p in sim.parameters() if id(p) not in known], "lr": lr}]
@@ -87,7 +89,7 @@ def check_optimizer(optimizer: Optimizer, sim: Trainable) -> Callable[..., None]
         optimizers whose groups change.
 
     Raises:
-        StateError: the optimizer lacks some; the error names the first.
+        StateError: not a simulation; or the optimizer lacks some: the error names the first.
 
     Example:
         >>> import intact8, torch
@@ -99,6 +101,7 @@ def check_optimizer(optimizer: Optimizer, sim: Trainable) -> Callable[..., None]
         ...     print(error.what)
         the optimizer lacks 2 of 2 learned scales
     """
+    _require_simulation(sim, "check_optimizer")
 
     def check(optimizer: Optimizer, *step_arguments: Any) -> None:
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -111,6 +114,13 @@ def check_optimizer(optimizer: Optimizer, sim: Trainable) -> Callable[..., None]
 
     check(optimizer)
     return check
+
+
+def _require_simulation(given: Any, where: str) -> None:
+    """Raise StateError for what is no simulation, and no module that holds one."""
+    if not isinstance(given, nn.Module) or not any(isinstance(module, Trainable) for module in given.modules()):
+        what, remedy = f"there is no simulation in {type(given).__name__}", "give what intact8.prepare returned"
+        raise StateError(what, where=where, remedy=remedy)
 
 
 _waiting: weakref.WeakSet[Trainable] = weakref.WeakSet()
