@@ -15,7 +15,7 @@ from intact8.opset.op import Tensor
 from intact8.program.certify import certify, unclaimed
 from intact8.program.program import Program
 
-from .build import Unusable, conv, linear
+from .build import draw as draw_case
 from .suite import wide
 
 STATUS = engine_status()
@@ -27,12 +27,7 @@ ENGINES = [
 
 def draw(rng: np.random.Generator, all_weights: bool) -> tuple[Program, dict[str, np.ndarray]]:
     """One such layer, certified, and its inputs."""
-    while True:
-        try:
-            case = (conv if rng.random() < 0.75 else linear)(rng, all_weights)
-            break
-        except Unusable:
-            continue
+    case = draw_case("conv" if rng.random() < 0.75 else "linear", rng, all_weights)
     *before, last = case.program.ops
     weight, outputs = last.arrays["weight"], len(last.arrays["bias"])
     arrays = {"weight": weight, "scale": (rng.random(outputs) * 10.0 ** rng.integers(-6, 1) + 1e-9).astype(np.float32)}

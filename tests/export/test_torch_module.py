@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from intact8.program.program import Program
 from intact8.program.samples import random_samples
 
 FORMS = {
-    **single.KINDS,
+    **{kind: partial(single.draw, kind) for kind in single.KINDS},
     "softmax": nonlinear.softmax_case,
     "norm": nonlinear.norm_case,
     "group_norm": nonlinear.group_norm_case,

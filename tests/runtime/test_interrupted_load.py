@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -22,7 +23,11 @@ class Stop(Exception):
 
 
 def children() -> set[str]:
-    return {pid for task in CHILDREN.iterdir() for pid in (task / "children").read_text(encoding="utf-8").split()}
+    found: set[str] = set()
+    for task in CHILDREN.iterdir():
+        with suppress(FileNotFoundError):  # a thread may end meanwhile
+            found.update((task / "children").read_text(encoding="utf-8").split())
+    return found
 
 
 SHARES = [pytest.param([0.5], id="half way"),
