@@ -47,6 +47,14 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Tensor], dict[str, Tensor]]] = 
     ),
     "transposed conv": ("conv", {**CONV, "transposed": True, **BN, "act": CLAMP}, [X], {**WEIGHT, **NORM}),
     "linear": ("linear", {"act": LEAKY}, [X, R], {"weight": rand(5, 5), "bias": rand(5)}),
+    "conv with norms at both ends": (
+        "conv", {**CONV, "padding": [0, 0], "transposed": False, **BN, "pre": {"eps": 0.2, "momentum": 0.1}}, [X],
+        {**WEIGHT, **NORM, **{f"pre.{role[3:]}": t.flip(0) for role, t in NORM.items()}},
+    ),
+    "linear behind a norm": (
+        "linear", {"pre": BN["bn"], "act": LEAKY}, [rand(6, 4)],
+        {"weight": rand(5, 4), **{f"pre.{role[3:]}": t for role, t in NORM.items()}},
+    ),
     "linear without bias": ("linear", {}, [X], {"weight": rand(3, 5)}),
     "scale and shift": ("scale_shift", {"act": CLAMP}, [X, R], {"weight": rand(4), "bias": rand(4)}),
     "sum": ("add", {"act": CLAMP}, [X, R], {}), "difference": ("sub", {}, [X, R], {}),

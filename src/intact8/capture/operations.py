@@ -24,6 +24,9 @@ INTEGER_KINDS: dict[str, Kind] = {
 }
 """Operation → the kind that computes it on integers, for those that have one."""
 
+FUSED = ("pre", "bn", "act")
+"""Attributes of what is fused into a layer: batch norms before and behind it, and its activation."""
+
 HEAVY = frozenset(op for op, kind in INTEGER_KINDS.items() if kind.multiplies_weights) - {"scale_shift"}
 """Operations worth a conversion: they run as integers wherever their inputs come from."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
-from intact8.capture.operations import FLOAT_KINDS
+from intact8.capture.operations import FLOAT_KINDS, FUSED
 from intact8.opset.op import Op
 from intact8.program.names import part_name
 from intact8.simulation.weights.folding import folded, own_params
@@ -38,7 +38,7 @@ def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], c
     """Return the ops in order, all with the name of the node; "" stands for what the one before gives."""
     if node.op == "table":
         return _chain(node, inputs, tensors, common)
-    attrs = {k: v for k, v in node.attrs.items() if k not in ("act", "bn")}
+    attrs = {k: v for k, v in node.attrs.items() if k not in FUSED}
     factor = attrs.pop("mul") if node.op == "matmul" and "mul" in attrs else None
     if node.op in ("conv", "linear", "scale_shift"):
         weight, bias = folded(node, tensors)

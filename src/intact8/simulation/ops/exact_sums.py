@@ -10,12 +10,10 @@ from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Node
+from intact8.capture.operations import FUSED
 
 EXACT = 2.0**24
 """Integers up to here are exact in float32; so is any sum whose partial sums all stay below."""
-
-FUSED = ("pre", "bn", "act")
-"""Attributes of what is fused into a layer."""
 
 
 def convolve(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
