@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else PACKAGE
 
 
+@functools.cache
 def files() -> Graph:
     known = modules()
     return {name: imported(name, path, known) for name, path in known.items()}

@@ -20,10 +20,13 @@ SIZES = {
 
 CONVERTED = (
     "resnet50", "mobilenet_v2", "efficientnet_b0", "googlenet", "regnet_y_400mf", "convnext_tiny", "densenet121",
+    "resnet18", "mobilenet_v3_small",
 )  # fmt: skip
 """Networks that ``tests/test_networks.py`` and ``tests/placement/test_networks.py`` capture as well."""
 
-FAMILIES = [pytest.param(name, marks=pytest.mark.long) if name in CONVERTED else name for name in SIZES]
+SLOW = ("swin_t", "lraspp_mobilenet_v3_large")
+
+FAMILIES = [pytest.param(name, marks=pytest.mark.long) if name in CONVERTED + SLOW else name for name in SIZES]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -71,7 +71,9 @@ def trained(scales: str, calibrated: bool) -> Any:
     return seen, checksum(sim.state_dict()), digest(program), state
 
 
-@pytest.mark.parametrize("calibrated", [True, False], ids=["calibrated", "from scratch"])
+@pytest.mark.parametrize(
+    "calibrated", [pytest.param(True, id="calibrated"), pytest.param(False, id="from scratch", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("scales", KINDS)
 def test_ranks_hold_the_same_numbers_and_a_checkpoint_ships_them(ranks: Run, scales: str, calibrated: bool) -> None:
     if scales == "fixed" and not calibrated:

@@ -18,7 +18,7 @@ INTEGER_THROUGHOUT = [
     "resnet18",
     "mobilenet_v2",
     "mobilenet_v3_small",
-    "densenet121",
+    pytest.param("densenet121", marks=pytest.mark.long),
     "shufflenet_v2_x1_0",
     "squeezenet1_1",
 ]

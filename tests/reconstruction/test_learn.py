@@ -101,7 +101,7 @@ def test_a_seed_decides_everything(method: str) -> None:
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
-@pytest.mark.parametrize("method", ["brecq", "distill"])
+@pytest.mark.parametrize("method", ["brecq", pytest.param("distill", marks=pytest.mark.long)])
 def test_an_interrupted_run_goes_on_to_the_same_bits(method: str, tmp_path: Path) -> None:
     sim, _, x = reconstructed("residual", method, deferred=True)
     seen: list[tuple[int, int]] = []

@@ -76,12 +76,14 @@ def sequences(n: int) -> Tensor:
 
 QUICK = [
     (Net, images, "learned"),
-    (Net, images, "accurate"),
     (Encoder, tokens, "integer"),
     (Recurrent, sequences, "learned"),
 ]
 LONG = [
-    *((Net, images, recipe) for recipe in ("default", "distill", "fast", "weight_only", "lsq+", "observed")),
+    *(
+        (Net, images, recipe)
+        for recipe in ("accurate", "default", "distill", "fast", "weight_only", "lsq+", "observed")
+    ),
     *((Encoder, tokens, recipe) for recipe in ("default", "dynamic", "learned")),
     (Recurrent, sequences, "default"),
 ]

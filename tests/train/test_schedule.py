@@ -138,7 +138,9 @@ def uninterrupted(scales: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize(
-    ("scales", "at"), [(s, at) for s in sorted(PLAN) for at in ([3] if s in ("lsq+", "pact") else [1, 3, 5])]
+    ("scales", "at"),
+    [(s, 3) for s in sorted(PLAN)]
+    + [pytest.param(s, at, marks=pytest.mark.long) for s in sorted(PLAN) if s not in ("lsq+", "pact") for at in (1, 5)],
 )
 def test_interrupted_and_resumed_is_uninterrupted(scales: str, at: int) -> None:
     whole = uninterrupted(scales)
