@@ -547,7 +547,7 @@ def test_what_is_no_simulation_has_no_learned_scales() -> None:
             lambda: intact8.train.parameter_groups(other, lr=0.1),  # type: ignore[arg-type]  # noqa: B023
             lambda: intact8.train.check_optimizer(optimizer, other),  # type: ignore[arg-type]  # noqa: B023
         ):
-            with pytest.raises(intact8.StateError, match=f"no simulation in {type(other).__name__}"):
+            with pytest.raises(intact8.StateError, match=f"takes a simulation, not {type(other).__name__}"):
                 call()
     inside = nn.Sequential(intact8.prepare(model(), DATA[:2], intact8.recipes.qat("learned")))
     assert len(intact8.train.parameter_groups(inside, lr=0.1)) == 2  # type: ignore[arg-type]

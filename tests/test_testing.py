@@ -213,7 +213,7 @@ class TestTraining:
     def test_a_float_model_is_no_success(self) -> None:
         with pytest.raises(intact8.InputError, match="optimizer is given for nothing"):
             assert_qparams_in(torch.optim.SGD(net().parameters()), net())
-        with pytest.raises(intact8.StateError, match="Sequential is no simulation"):
+        with pytest.raises(intact8.StateError, match="assert_frozen takes a simulation, not Sequential"):
             assert_frozen(net())
 
     def test_not_calibrated(self) -> None:

@@ -17,7 +17,7 @@ from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.between_layers import choose_between_layers
 from intact8.diagnose.fidelity import Measured, check_outputs
-from intact8.errors import CalibrationError, StateError
+from intact8.errors import CalibrationError, StateError, no_simulation
 from intact8.lower import lower
 from intact8.machine import trim
 from intact8.program.program import Program
@@ -43,11 +43,7 @@ def convert(sim: Simulation) -> Program:
             multiplications stay float and the recipe does not ask for it. The program's provenance has the numbers.
     """
     if not isinstance(sim, Simulation):
-        raise StateError(
-            f"convert takes a simulation, not {type(sim).__name__}",
-            remedy="call intact8.prepare(model, …) first, and pass what it returned; not DistributedDataParallel or "
-            "AveragedModel around it, but their .module",
-        )
+        raise no_simulation(sim, "convert")
     return _lowered(sim, None)
 
 

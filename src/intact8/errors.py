@@ -67,6 +67,15 @@ class StateError(IntactError):
     """A verb was called on a simulation that is not in the state it needs."""
 
 
+def no_simulation(given: object, where: str) -> StateError:
+    """Return the error for what was given in the place of a simulation to what ``where`` names."""
+    remedy = (
+        "give what intact8.prepare(model, example_inputs) returned (intact8.quantize(model, data) does all at once); "
+        "where something wraps it (DistributedDataParallel, AveragedModel), its .module"
+    )
+    return StateError(f"{where} takes a simulation, not {type(given).__name__}", remedy=remedy)
+
+
 class ProgramError(IntactError):
     """A program or its file breaks the specification."""
 

@@ -210,10 +210,10 @@ def assert_frozen(sim: Simulation) -> None:
     """
     __tracebackhide__ = True
     from intact8.diagnose.lint import lint
-    from intact8.errors import StateError
+    from intact8.errors import no_simulation
 
     if not hasattr(sim, "phase"):
-        raise StateError(f"a {type(sim).__name__} is no simulation", remedy="give what intact8.prepare returned")
+        raise no_simulation(sim, "assert_frozen")
     problems = []
     if not sim.calibrated:
         missing = [name for name, p in sim.points.items() if not p.calibrated]

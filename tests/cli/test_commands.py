@@ -247,8 +247,8 @@ def test_what_is_read_is_not_written_over(program: Path, folder: Path, tmp_path:
     for command in (["quantize", "nets_of_cli_test:net"], ["run", str(program)]):
         for output in (data, tmp_path / "link.npy"):
             shown = intact8(*command, "--data", str(data), "-o", str(output), status=2).output
-            assert "would be written over. Reason: data is read from the same file" in shown
-    assert "file is read from the same file" in intact8("export", str(program), str(program), status=2).output
+            assert "would be written over. Reason: data is the same file" in shown
+    assert "file is the same file" in intact8("export", str(program), str(program), status=2).output
     assert np.array_equal(np.load(data), before)
 
 

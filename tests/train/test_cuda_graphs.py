@@ -69,7 +69,7 @@ def test_on_the_cpu_it_is_the_simulation() -> None:
     x, step = batch(0)[0], CudaGraphs(sim)
     assert torch.equal(step(x), other(x)) and not step._graphs
     assert intact8.train.Schedule(freeze_scales=1).step(step) == ["freeze batch norm", "freeze scales"]
-    with pytest.raises(StateError, match="expected a simulation, not Linear"):
+    with pytest.raises(StateError, match="takes a simulation, not Linear"):
         CudaGraphs(nn.Linear(2, 2))
 
 

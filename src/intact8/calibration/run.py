@@ -13,7 +13,7 @@ import torch
 from intact8.calibration.distributed import Ranks, ranks_for, synchronize
 from intact8.calibration.observer import NonFiniteError, make_observer
 from intact8.calibration.sketch_observer import SketchObserver
-from intact8.errors import CalibrationError, StateError, warn
+from intact8.errors import CalibrationError, no_simulation, warn
 
 from .data import Call, batches, device_of, first_batch, length, samples
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
@@ -105,12 +105,7 @@ def calibrate_quietly(
         The summary, and the rank that this process has.
     """
     if not isinstance(getattr(sim, "points", None), Mapping):
-        raise StateError(
-            f"calibrate takes a simulation, not {type(sim).__name__}",
-            why="it has no quantization points",
-            remedy="call intact8.prepare(model, example_inputs) first, or intact8.quantize(model, data) for all at "
-            "once; where something wraps the simulation (DistributedDataParallel), pass its .module",
-        )
+        raise no_simulation(sim, "calibrate")
     if max_batches is not None and max_batches < 1:
         raise CalibrationError(f"max_batches = {max_batches}", why="nothing would be observed", remedy="give 1 or more")
     points = sim.points

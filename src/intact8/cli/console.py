@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +35,9 @@ INTERRUPTED = 130  # what shells expect of a process that SIGINT ended: 128 + 2
 EXTRAS = {"jinja2": "report", "onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino", "plotly": "report"}
 EXTRAS |= {"PIL": "images", "cryptography": "sign", "sklearn": "demo", "torch": "torch", "transformers": "transformers"}
 """Package → the extra of intact8 that installs it."""
+
+WRITTEN = "written"
+"""Among the annotations of a parameter of a command: its file is written."""
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -125,11 +128,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*args: Any, debug: bool = False, **options: Any) -> None:
         with friendly(debug):
-            _check_output(options.get("output"))
-            _keep_what_is_read(options)
+            for name in written:
+                _check_output(options.get(name))
+            _keep_what_is_read(options, written)
             function(*args, **options)
 
     signature = inspect.signature(function, eval_str=True)
+    written = [k for k, p in signature.parameters.items() if WRITTEN in getattr(p.annotation, "__metadata__", ())]
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), debug])  # type: ignore[attr-defined]
     run.__annotations__ = {**function.__annotations__, "debug": Debug}
@@ -179,25 +184,14 @@ def _check_output(path: Path | None) -> None:
         raise InputError("is a folder", where=str(path), remedy="give the name of a file inside it")
 
 
-WRITTEN = ("output", "path", "onnx", "program")
-"""Options that name a file which is written."""
-READ = (
-    *("data", "given", "calibration", "validation", "held_out", "labels"),
-    *("file", "target", "model", "other", "state_dict", "checkpoint"),
-)
-"""Options that may name a file which is read."""
-
-
-def _keep_what_is_read(options: dict[str, Any]) -> None:
+def _keep_what_is_read(options: dict[str, Any], written: Collection[str]) -> None:
     """Refuse to write over the data, the program or the weights of the same call."""
-    for written in (options[name] for name in WRITTEN if options.get(name)):
-        for name in READ:
-            given = options.get(name, "")
-            if not isinstance(given, str | Path) or not os.path.isfile(given) or not os.path.isfile(written):
-                continue
-            if os.path.samefile(given, written):
-                why, remedy = f"{name.replace('_', ' ')} is read from the same file", "give another name"
-                raise InputError("would be written over", where=str(written), why=why, remedy=remedy)
+    files = {k: v for k, v in options.items() if v and isinstance(v, str | Path) and os.path.isfile(v)}
+    for target in files.keys() & written:
+        for name in files.keys() - {target}:
+            if os.path.samefile(files[name], files[target]):
+                why, remedy = f"{name.replace('_', ' ')} is the same file", "give another name"
+                raise InputError("would be written over", where=str(files[target]), why=why, remedy=remedy)
 
 
 def _fail(text: str) -> None:

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from intact8.cli.console import print_result, progress_bar
+from intact8.cli.console import WRITTEN, print_result, progress_bar
 from intact8.cli.options import Seed
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The program's file.")] = Path("digits.safetensors"),
+    output: Annotated[Path, WRITTEN, typer.Option("--output", "-o", help="The program's file.")] = Path(
+        "digits.safetensors"
+    ),
     seed: Seed = 0,
     as_json: Annotated[
         bool, typer.Option("--json", "--report-json", help="Print the measurements as JSON in place of tables.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_result, stderr
+from intact8.cli.console import WRITTEN, print_result, stderr
 from intact8.cli.data import Data, batches
 from intact8.cli.models import entries_for, load_model
 from intact8.errors import InputError
@@ -33,7 +33,9 @@ def doctor(
     ] = None,
     recipe: options.RecipeName = "default",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="TOML", help="Write the recipe that applies the remedies.")
+        Path | None,
+        WRITTEN,
+        typer.Option("--output", "-o", metavar="TOML", help="Write the recipe that applies the remedies."),
     ] = None,
     state_dict: options.StateDict = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="Loss of the metric that is accepted.")] = 0.01,

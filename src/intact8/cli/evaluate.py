@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_result, progress_bar, show_completed
+from intact8.cli.console import WRITTEN, print_result, progress_bar, show_completed
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, labelled, with_labels
 from intact8.cli.models import find_metric, load_guarded, load_model
@@ -29,7 +29,7 @@ def evaluate(
     ] = None,
     engine: Annotated[str, typer.Option(help="auto, native, reference …")] = "auto",
     state: Annotated[
-        Path | None, typer.Option(help="Keep scores here; an interrupted evaluation goes on from them.")
+        Path | None, WRITTEN, typer.Option(help="Keep scores here; an interrupted evaluation goes on from them.")
     ] = None,
     samples: options.Limit = None,
     batch_size: options.BatchSize = 64,

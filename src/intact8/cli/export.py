@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_result
+from intact8.cli.console import WRITTEN, print_result
 from intact8.errors import InputError
 
 FORMATS = "onnx, onnx-qdq, onnx-qdq-tensorrt, openvino, exported-program, encodings"
@@ -16,9 +16,9 @@ FORMATS = "onnx, onnx-qdq, onnx-qdq-tensorrt, openvino, exported-program, encodi
 
 def export(
     file: options.ProgramFile,
-    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="Where to write.")] = None,
+    path: Annotated[Path | None, WRITTEN, typer.Argument(metavar="[PATH]", help="Where to write.")] = None,
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help=f"One of {FORMATS}.")] = "onnx",
-    onnx: Annotated[Path | None, typer.Option("--onnx", help="The same as --to onnx with this path.")] = None,
+    onnx: Annotated[Path | None, WRITTEN, typer.Option("--onnx", help="The same as --to onnx with this path.")] = None,
     uint8_input: Annotated[
         bool, typer.Option("--uint8-input", help="Take the integers of quantized inputs instead of floats.")
     ] = False,

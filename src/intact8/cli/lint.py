@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_json, stdout
+from intact8.cli.console import WRITTEN, print_json, stdout
 from intact8.cli.inputs import model_inputs
 from intact8.cli.models import find_model, load_program
 from intact8.errors import InputError
@@ -42,7 +42,7 @@ def lint(
     select: Annotated[str | None, typer.Option(metavar="IDS", help="Only these rules: IQ301,IQ4 …")] = None,
     ignore: Annotated[str | None, typer.Option(metavar="IDS", help="Not these rules.")] = None,
     format: Annotated[str, typer.Option(help="text, json or sarif.")] = "text",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    output: Annotated[Path | None, WRITTEN, typer.Option("--output", "-o", help="Write it to this file.")] = None,
     fail_on: Annotated[
         str | None, typer.Option(help="The mildest finding that fails: error, warning, note, or never.")
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import report_written
+from intact8.cli.console import WRITTEN, report_written
 from intact8.cli.inputs import model_inputs
 from intact8.cli.models import find_model, find_qconfig
 
@@ -18,7 +18,9 @@ GRAPHS = "a file of a quantized graph: .pt2, .onnx or .xml"
 def migrate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP} Or {GRAPHS}.")],
     data: options.Samples,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("program.safetensors"),
+    output: Annotated[Path, WRITTEN, typer.Option("--output", "-o", help="The file to write.")] = Path(
+        "program.safetensors"
+    ),
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="With the float network as MODEL: a torch.save or TorchScript file of the quantized one."),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import progress_bar, report_written
+from intact8.cli.console import WRITTEN, progress_bar, report_written
 from intact8.cli.data import count
 from intact8.cli.inputs import model_inputs, tracked
 from intact8.cli.models import load_model
@@ -18,7 +18,9 @@ from intact8.errors import InputError
 def quantize(
     model: options.Model,
     data: options.Samples,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("program.safetensors"),
+    output: Annotated[Path, WRITTEN, typer.Option("--output", "-o", help="The file to write.")] = Path(
+        "program.safetensors"
+    ),
     recipe: options.RecipeName = "default",
     state_dict: options.StateDict = None,
     example_shape: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_result, stderr
+from intact8.cli.console import WRITTEN, print_result, stderr
 from intact8.cli.inputs import feeds, labelled
 from intact8.cli.models import load_guarded, load_model
 from intact8.errors import InputError
@@ -23,7 +23,9 @@ def report(
         Path | None, typer.Argument(metavar="[OTHER]", help="A second program, compared with the first.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="HTML", help="The page; FILE.report.html by default.")
+        Path | None,
+        WRITTEN,
+        typer.Option("--output", "-o", metavar="HTML", help="The page; FILE.report.html by default."),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="package.module:factory of the float32 network: errors layer by layer.")

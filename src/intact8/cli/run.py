@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import progress_bar, report_written
+from intact8.cli.console import WRITTEN, progress_bar, report_written
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, tracked
 from intact8.errors import InputError
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def run(
     file: options.ProgramFile,
     data: options.Samples,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where results go: .npy (one output) or .npz.")],
+    output: Annotated[
+        Path, WRITTEN, typer.Option("--output", "-o", help="Where results go: .npy (one output) or .npz.")
+    ],
     engine: Annotated[str, typer.Option(help="auto, native, reference …")] = "auto",
     samples: options.Limit = None,
     batch_size: options.BatchSize = 16,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_result, progress_bar
+from intact8.cli.console import WRITTEN, print_result, progress_bar
 from intact8.cli.inputs import model_inputs
 from intact8.cli.models import load_model
 
@@ -26,7 +26,9 @@ def sensitivity(
         list[str] | None, typer.Option(help="both, weight or activation; repeat it. both by default.")
     ] = None,
     greedy: Annotated[int, typer.Option(min=0, help="Put so many layers back to float, the best each time.")] = 0,
-    state: Annotated[Path | None, typer.Option(help="Keep results here; an interrupted run goes on from them.")] = None,
+    state: Annotated[
+        Path | None, WRITTEN, typer.Option(help="Keep results here; an interrupted run goes on from them.")
+    ] = None,
     samples: options.Limit = None,
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,

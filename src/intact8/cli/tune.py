@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import print_result, progress_bar, stderr
+from intact8.cli.console import WRITTEN, print_result, progress_bar, stderr
 from intact8.cli.inputs import labelled, model_inputs, with_labels
 from intact8.cli.models import find_metric, load_model
 
@@ -40,10 +40,10 @@ def tune(
     state_dict: options.StateDict = None,
     engine: Annotated[str, typer.Option(help="What runs and times programs: auto, native, reference …")] = "auto",
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for timing a program; 0 estimates times.")] = 0.5,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The recipe to write.")] = Path("tuned.toml"),
-    program: Annotated[Path | None, typer.Option(help="The program to write.")] = None,
+    output: Annotated[Path, WRITTEN, typer.Option("--output", "-o", help="The recipe to write.")] = Path("tuned.toml"),
+    program: Annotated[Path | None, WRITTEN, typer.Option(help="The program to write.")] = None,
     journal: Annotated[
-        Path | None, typer.Option(help="Keep trials here; an interrupted search goes on from them.")
+        Path | None, WRITTEN, typer.Option(help="Keep trials here; an interrupted search goes on from them.")
     ] = None,
     samples: options.Limit = None,
     batch_size: options.BatchSize = 16,

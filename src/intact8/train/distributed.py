@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from intact8.calibration import distributed as ranks
 from intact8.calibration.distributed import Ranks
 from intact8.calibration.observer import make_observer
-from intact8.errors import StateError
+from intact8.errors import no_simulation
 from intact8.train.trainable import Trainable
 
 
@@ -135,8 +135,7 @@ def unwrapped(sim: Any) -> Trainable:
             break
         inner = children[0]
     if not isinstance(inner, Trainable):
-        remedy = "call intact8.prepare(model, …) first, and pass what it returned"
-        raise StateError(f"expected a simulation, not {type(sim).__name__}", remedy=remedy)
+        raise no_simulation(sim, "training")
     return inner
 
 

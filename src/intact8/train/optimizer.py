@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from intact8.errors import StateError
+from intact8.errors import StateError, no_simulation
 from intact8.train.scale_phase import learned_scales
 from intact8.train.trainable import Trainable
 
@@ -119,8 +119,7 @@ def check_optimizer(optimizer: Optimizer, sim: Trainable) -> Callable[..., None]
 def _require_simulation(given: Any, where: str) -> None:
     """Raise StateError for what is no simulation, and no module that holds one."""
     if not isinstance(given, nn.Module) or not any(isinstance(module, Trainable) for module in given.modules()):
-        what, remedy = f"there is no simulation in {type(given).__name__}", "give what intact8.prepare returned"
-        raise StateError(what, where=where, remedy=remedy)
+        raise no_simulation(given, where)
 
 
 _waiting: weakref.WeakSet[Trainable] = weakref.WeakSet()

@@ -11,7 +11,7 @@ from intact8.engines import get_runner, present_engines
 from intact8.engines.base import Runner
 from intact8.engines.memory import refuse_tensors
 from intact8.engines.spec import lacks_vnni
-from intact8.errors import EngineError, InputError, ProgramError, StateError
+from intact8.errors import EngineError, InputError, ProgramError, no_simulation
 from intact8.golden import reproduce
 from intact8.opset.op import Array
 from intact8.program.certify import claim_error, uncertified
@@ -87,9 +87,8 @@ def verify(
     if not engines and sim is None:
         remedy = 'give a name, such as engines="native", or a simulation'
         raise InputError("there is nothing to compare the reference with", where="verify", remedy=remedy)
-    if isinstance(sim, Program) or not (sim is None or hasattr(sim, "integer_tensors")):
-        remedy = "give what intact8.prepare returned, or leave it out"
-        raise StateError(f"verify compares a simulation, not {type(sim).__name__}", remedy=remedy)
+    if not (sim is None or isinstance(getattr(sim, "points", None), Mapping)):
+        raise no_simulation(sim, "verify(sim=)")
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]
     refuse_tensors(program, [REFERENCE, *names], 1)
