@@ -167,6 +167,10 @@ def largest_ratio(terms: int, *, engines: Collection[str] | None = None) -> floa
     return min(min(LARGEST_STEPS * n.result, 0.25 / U) / (255 * terms * n.residual) for n in _counted("sum", engines))
 
 
+IN_CACHE = 50_000
+"""Numbers, about, of an array that is worked on in several steps without leaving the cache."""
+
+
 def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
     """Return the smallest a/b ≥ m with odd b ≤ b_max and a ≥ 1, channel by channel.
 
@@ -182,9 +186,11 @@ def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
     for limit in np.unique(b_max):
         rows = np.flatnonzero(b_max == limit)
         # Only the upper two thirds of the odd numbers: a smaller b has an odd multiple there, or a better neighbour.
-        b = np.arange(max(1, int(limit) // 3) | 1, int(limit) + 1, 2, dtype=np.int64)
-        for part in np.array_split(rows, max(1, len(rows) * len(b) // 2_000_000)):
-            a = np.maximum(1, np.ceil(m[part, None] * b * (1 - 1e-14))).astype(np.int64)
+        b = np.arange(max(1, int(limit) // 3) | 1, int(limit) + 1, 2, dtype=np.float64)
+        for part in np.array_split(rows, max(1, len(rows) * len(b) // IN_CACHE)):
+            a = m[part, None] * b
+            a *= 1 - 1e-14
+            np.maximum(1, np.ceil(a, out=a), out=a)
             best = np.argmin(a / b, axis=1)
             b_out[part] = b[best]
             a_out[part] = a[np.arange(len(part)), best]
