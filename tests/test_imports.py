@@ -13,12 +13,12 @@ PACKAGE = next(p.parent.name for p in SOURCE.glob("*/__init__.py"))
 BELOW = {
     "arithmetic": {"errors"},
     "opset": {"arithmetic", "errors"},
-    "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding", "regular_file"},
-    "export": {"program", "opset", "arithmetic", "errors", "outputs", "regular_file"},
+    "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding", "regular_file", "atomic_write"},
+    "export": {"program", "opset", "arithmetic", "errors", "outputs", "regular_file", "atomic_write"},
     "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
     "capture": {"opset", "arithmetic", "errors", "nesting", "outputs"},
     "fusion": {"capture"},
-    "recipe": {"capture", "arithmetic", "errors", "regular_file", "text"},
+    "recipe": {"capture", "arithmetic", "errors", "regular_file", "atomic_write", "text"},
     "placement": {"recipe", "capture", "opset", "arithmetic", "errors"},
 }
 """Room → the rooms and files of the package it may import at most."""

@@ -254,6 +254,15 @@ def test_unwritable_paths(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_link_stays_one_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "link").symlink_to("deeper/net.safetensors")
+    for _ in range(2):
+        certified().save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and load(tmp_path / "deeper" / "net.safetensors")
+    assert [p.name for p in (tmp_path / "deeper").iterdir()] == ["net.safetensors"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a pipe has a name on POSIX")
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

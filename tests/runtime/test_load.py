@@ -153,6 +153,7 @@ def test_arguments_are_checked(path: Path) -> None:
         {"sizes": 3},
         {"sizes": {"a": "b"}},
         {"time_limit": "x"},
+        {"facts": 3},
     ):
         name = next(iter(wrong))
         with pytest.raises(EngineError, match=f"^{name}.*Remedy: give"):
@@ -161,6 +162,8 @@ def test_arguments_are_checked(path: Path) -> None:
         load(path, engine=())
     with pytest.raises(EngineError, match="there is no engine 'warp'"):
         load(path, engine="warp", probe="never")
+    with pytest.raises(EngineError, match="there is no engine 'referense'"):
+        load(path, engine=["referense", "reference"])
     with pytest.raises(EngineError, match="OPENBLAS_NUM_THREADS"):
         load(path, engine="reference", threads=2)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from intact8.atomic_write import write_atomically
 from intact8.cli import options
 from intact8.cli.console import WRITTEN, print_json, stdout
 from intact8.cli.inputs import model_inputs
@@ -103,10 +104,10 @@ def _show(report: LintReport, format: str, output: Path | None) -> None:
         if output is None:
             stdout().print(report)
         else:
-            output.write_text("\n".join(map(str, report)) + "\n" * bool(len(report)), encoding="utf-8")
+            write_atomically(output, ("\n".join(map(str, report)) + "\n" * bool(len(report))).encode())
         return
     found = report.to_dict() if format == "json" else report.to_sarif()
     if output is None:
         print_json(found)
     else:
-        output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_atomically(output, (json.dumps(found, indent=2) + "\n").encode())

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from intact8.atomic_write import write_atomically
 from intact8.cli import options
 from intact8.cli.console import WRITTEN, progress_bar, report_written
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, tracked
 from intact8.errors import InputError
+from intact8.regular_file import unwritable
 
 if TYPE_CHECKING:
     from intact8.opset.op import Array
@@ -91,36 +92,22 @@ def flatten(results: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def write(path: Path, arrays: dict[str, Array]) -> None:
-    """Write .npy or .npz under a temporary name and rename it, so that ``path`` is never half written.
+    """Write .npy or .npz, all at once or not at all.
 
     Raises:
         InputError: several arrays for a .npy file, or the folder cannot be written.
     """
     if path.suffix == ".npy" and len(arrays) != 1:
         raise InputError(f"{len(arrays)} outputs do not fit one .npy file", where=str(path), remedy="give a .npz file")
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(
-            "cannot write here", where=str(path), why=str(error.strerror), remedy="choose another"
-        ) from error
     import numpy as np
 
-    temporary = Path(name)
+    stream = io.BytesIO()
+    if path.suffix == ".npy":
+        np.save(stream, next(iter(arrays.values())))
+    else:
+        named: dict[str, Any] = {entry or "output": array for entry, array in arrays.items()}
+        np.savez(stream, **named)
     try:
-        with os.fdopen(handle, "wb") as stream:
-            if path.suffix == ".npy":
-                np.save(stream, next(iter(arrays.values())))
-            else:
-                named: dict[str, Any] = {entry or "output": array for entry, array in arrays.items()}
-                np.savez(stream, **named)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+        write_atomically(path, stream.getbuffer())
+    except OSError as error:
+        raise unwritable(path, "the results", InputError, error) from error

@@ -14,10 +14,10 @@ import safetensors.numpy
 import torch
 from safetensors import SafetensorError, safe_open
 
+from intact8.atomic_write import write_atomically
 from intact8.calibration.distributed import checksum
 from intact8.errors import InputError
 from intact8.opset.op import Array
-from intact8.program.atomic_write import write_atomically
 from intact8.regular_file import bytes_of, unwritable
 
 _ANEW = "name another file, or delete it to begin anew"

@@ -67,6 +67,18 @@ def _plug_in(name: str) -> Engine:
     raise _unknown(name)
 
 
+def check_name(name: Any) -> None:
+    """Refuse the name of an engine that neither this package nor another has. Imports none.
+
+    Raises:
+        EngineError: there is no such engine.
+    """
+    import importlib.metadata
+
+    if name not in (*SPECS, "auto") and not importlib.metadata.entry_points(group=GROUP, name=str(name)):
+        raise _unknown(name)
+
+
 def _unknown(name: Any) -> EngineError:
     """Return the error of a name that no engine has."""
     return EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from intact8.atomic_write import write_atomically
 from intact8.errors import EngineError
-from intact8.program.atomic_write import write_atomically
 from intact8.regular_file import unwritable
 
 

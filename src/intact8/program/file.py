@@ -18,10 +18,10 @@ import numpy as np
 from safetensors.numpy import save as serialize
 
 from intact8 import late_binding as late
+from intact8.atomic_write import write_atomically
 from intact8.errors import ProgramError
 from intact8.opset.op import Array
 from intact8.opset.violation import Violation
-from intact8.program.atomic_write import write_atomically
 from intact8.regular_file import path_of, unwritable
 
 from . import integrity

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intact8.atomic_write import write_atomically
 from intact8.errors import ProgramError
-from intact8.program.atomic_write import write_atomically
 from intact8.regular_file import opened, path_of, unwritable
 
 from .integrity import damaged

@@ -12,6 +12,7 @@ from typing import Any, cast
 import tomli_w
 
 from intact8.arithmetic.dynamic import GRANULARITIES
+from intact8.atomic_write import write_atomically
 from intact8.errors import RecipeError
 from intact8.regular_file import bytes_of, path_of, unwritable
 from intact8.text import printable_lines
@@ -225,12 +226,9 @@ class Recipe:
         """Write :meth:`to_toml` to a file and return its path."""
         path = path_of(path, "the recipe", RecipeError)
         try:
-            path.write_text(self.to_toml(), encoding="utf-8")
+            write_atomically(path, self.to_toml().encode())
         except OSError as error:
             raise unwritable(path, "the recipe", RecipeError, error) from error
-        except ValueError as error:  # a name that no file has
-            remedy = "choose another path"
-            raise RecipeError("cannot write the recipe", where=str(path), why=str(error), remedy=remedy) from error
         return path
 
     @staticmethod

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.atomic_write import write_atomically
 from intact8.errors import InputError, RecipeError
-from intact8.program.atomic_write import write_atomically
 from intact8.regular_file import bytes_of
 from intact8.simulation.simulation import Simulation
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from intact8.atomic_write import write_atomically
 from intact8.machine import native_library
-from intact8.program.atomic_write import write_atomically
 from intact8.program.file import identity
 from intact8.program.program import Program
 

@@ -116,8 +116,10 @@ def load(
         _counts("threads", [threads])
     if not (isinstance(time_limit, (int, float)) and time_limit > 0):
         raise EngineError(f"time_limit={time_limit!r} is no time", where="time_limit", remedy="give seconds above 0")
-    names = candidates(engine)
+    if not (facts is None or isinstance(facts, Facts)):
+        raise EngineError(f"facts={facts!r} are none", where="facts", remedy="give Facts.here(), or leave them out")
     opened = open_program(path, public_key, expect)
+    names = candidates(engine)
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
     check_layout(opened.program, layout)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from intact8.engines import ENGINES
+from intact8.engines import ENGINES, check_name
 from intact8.engines.cpu import has_vnni, isa
 from intact8.engines.memory import predicted
 from intact8.engines.spec import MIB, SPECS, EngineSpec
@@ -246,7 +246,7 @@ def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
     """Return the engines to try, in order; "auto" is all of them, fastest first.
 
     Raises:
-        EngineError: an empty sequence.
+        EngineError: an empty sequence, or a name that no engine has.
 
     Example:
         >>> candidates("reference"), candidates("auto")[-1]
@@ -257,4 +257,6 @@ def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
     names = (engine,) if isinstance(engine, str) else tuple(engine)
     if not names:
         raise EngineError("no engine is named", where="engine", remedy="engine='auto', or one or more names")
+    for name in names:
+        check_name(name)
     return names

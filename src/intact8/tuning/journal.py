@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from intact8.atomic_write import write_atomically
 from intact8.errors import InputError
-from intact8.program.atomic_write import write_atomically
 from intact8.regular_file import bytes_of, unwritable
 from intact8.tuning.result import Trial
 

@@ -87,7 +87,7 @@ def verify(
     if not engines and sim is None:
         remedy = 'give a name, such as engines="native", or a simulation'
         raise InputError("there is nothing to compare the reference with", where="verify", remedy=remedy)
-    if not (sim is None or isinstance(getattr(sim, "points", None), Mapping)):
+    if isinstance(sim, Program) or not (sim is None or hasattr(sim, "integer_tensors")):
         raise no_simulation(sim, "verify(sim=)")
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]

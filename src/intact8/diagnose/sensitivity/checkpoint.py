@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from intact8.atomic_write import write_atomically
 from intact8.errors import InputError
 from intact8.regular_file import bytes_of, unwritable
 
@@ -61,11 +61,7 @@ class Checkpoint:
         if self.path is None:
             return
         self._values["passes"][name] = {"chunks": chunks, "samples": samples, "sums": sums}
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            temporary.write_text(json.dumps(self._values), encoding="utf-8")
-            temporary.replace(self.path)
+            write_atomically(self.path, json.dumps(self._values).encode())
         except OSError as error:
             raise unwritable(self.path, "the results", InputError, error) from error
-        finally:
-            temporary.unlink(missing_ok=True)

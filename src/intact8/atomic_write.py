@@ -19,8 +19,10 @@ SETTLED = 1.0
 """Seconds: a younger temporary file may belong to a writer that has not come to locking it."""
 
 
-def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
+def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666) -> None:
     """Write ``data`` under no name or a temporary one, flush it to the disk, rename it to ``path``.
+
+    Where ``path`` is a symbolic link, it stays one, and what it points to is written.
 
     Where the file system can (Linux), the bytes have no name until they are complete, so that a killed process leaves
     nothing; elsewhere, and in the instant between naming and renaming, a killed process leaves a temporary file,
@@ -35,6 +37,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
         OSError: as the operating system says; ``path`` is as before.
     """
     _check_place(path)
+    path = Path(os.path.realpath(path))
     # Not tempfile: its files are private to the user, this one gets what the umask allows.
     prefix = f".{path.name[:100]}."
     temporary = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
@@ -93,7 +96,7 @@ def _name(descriptor: int, path: Path) -> None:
         os.close(folder)
 
 
-def _fill(descriptor: int, data: bytes) -> None:
+def _fill(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest[: 1 << 30]) :]
