@@ -162,8 +162,8 @@ def test_arguments_are_checked(path: Path) -> None:
         load(path, engine=())
     with pytest.raises(EngineError, match="there is no engine 'warp'"):
         load(path, engine="warp", probe="never")
-    with pytest.raises(EngineError, match="there is no engine 'referense'"):
-        load(path, engine=["referense", "reference"])
+    with pytest.raises(EngineError, match="there is no engine 'onnx'"):
+        load(path, engine=["onnx", "reference"])
     with pytest.raises(EngineError, match="OPENBLAS_NUM_THREADS"):
         load(path, engine="reference", threads=2)
 

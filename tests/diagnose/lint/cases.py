@@ -38,8 +38,8 @@ def clean(*ids: str) -> Callable[[Case], Case]:
 
 
 @clean(
-    "IQ101", "IQ102", "IQ103", "IQ104", "IQ105", "IQ106", "IQ107", "IQ108", "IQ109", "IQ201", "IQ202", "IQ203", "IQ204",
-    "IQ205", "IQ306", "IQ307",
+    "IQ101", "IQ102", "IQ103", "IQ104", "IQ105", "IQ106", "IQ107", "IQ108", "IQ109", "IQ110", "IQ201", "IQ202", "IQ203",
+    "IQ204", "IQ205", "IQ306", "IQ307",
 )  # fmt: skip
 def a_model() -> tuple[Any, dict[str, Any]]:
     return network(), {"data": images()}
@@ -102,6 +102,37 @@ def a_bias_of_a_thousand() -> tuple[Any, dict[str, Any]]:
 @faulty("IQ109")
 def a_dropout_left_in_training() -> tuple[Any, dict[str, Any]]:
     return chain(a=nn.Linear(4, 4), drop=nn.Dropout()).train(), {}
+
+
+class Padded(nn.Module):
+    """Takes a mask, and hands it on or forgets it."""
+
+    def __init__(self, hands_on: bool) -> None:
+        super().__init__()
+        self.hands_on, self.attention = hands_on, nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        y: Tensor = self.attention(x, x, x, key_padding_mask=padding if self.hands_on else None, need_weights=False)[0]
+        return y
+
+
+def sentences() -> dict[str, Tensor]:
+    return {"x": torch.randn(4, 6, 8), "padding": torch.arange(6).expand(4, 6) >= torch.tensor([[3], [4], [5], [6]])}
+
+
+@clean("IQ110")
+def a_padding_mask() -> tuple[Any, dict[str, Any]]:
+    return Padded(True).eval(), {"data": [sentences()]}
+
+
+@faulty("IQ110")
+def a_padding_mask_that_is_forgotten() -> tuple[Any, dict[str, Any]]:
+    return Padded(False).eval(), {"data": [sentences()]}
+
+
+@faulty("IQ110")
+def a_program_without_its_mask() -> tuple[Any, dict[str, Any]]:
+    return intact8.quantize(Padded(False).eval(), [sentences()]), {}
 
 
 # -- placement ------------------------------------------------------------------------------------------------------

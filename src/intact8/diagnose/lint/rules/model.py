@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from intact8.diagnose.lint.rule import MODEL, SIMULATION, TORCH_AO, Hit, first_of, rule
+from intact8.diagnose.lint.rule import MODEL, PROGRAM, SIMULATION, TORCH_AO, Hit, first_of, rule
 
 
 @rule("IQ101", "note", MODEL, TORCH_AO)
@@ -170,3 +170,21 @@ def training_mode(subject: Any) -> Iterator[Hit]:
     if names:
         message = f"in training mode: {first_of([name or 'the model itself' for name in names])}"
         yield Hit(message, module=names[0], data={"modules": names})
+
+
+@rule("IQ110", "warning", MODEL, SIMULATION, PROGRAM)
+def unread_input(subject: Any) -> Iterator[Hit]:
+    """An input is given and nothing is computed with its values.
+
+    A padding mask that a forward takes and forgets to hand on is the usual case: results then depend on the padding,
+    and so on what else is in the batch. Another is an input that was exchanged for a second one by mistake. An input
+    of which only the size is used is reported as well.
+
+    Needs data: example inputs.
+
+    Remedy: hand it on to what should read it, or take it out of the forward's arguments
+    """
+    read = {name for node in subject.graph.nodes for name in node.inputs} | subject.graph.outputs
+    for node in subject.graph.nodes:
+        if node.op == "input" and node.name not in read:
+            yield Hit("no operation reads the values of this input", node=node.name)
