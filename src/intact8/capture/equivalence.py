@@ -49,7 +49,7 @@ def require_agreement(
         CaptureError: they disagree, or the model does not run.
     """
     free = captured.graph.dynamic_batch
-    args, kwargs = (args, kwargs) if whole else _few(captured, args, kwargs)
+    args, kwargs = (args, kwargs) if whole else few_samples(captured, args, kwargs)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             random = torch.get_rng_state()
@@ -86,7 +86,9 @@ def require_agreement(
     raise CaptureError(what, where="the model itself", why=reason, remedy=remedy)
 
 
-def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def few_samples(
+    captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the call with the first samples only, as often as needed, and other sizes of the named dimensions."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]

@@ -18,6 +18,7 @@ from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.recipes import as_recipe
+from intact8.simulation.gradients import warn_of_other_gradients, warn_of_what_is_left_out
 from intact8.simulation.simulation import Simulation
 
 
@@ -49,6 +50,10 @@ def prepare(
         RecipeError: not a recipe, or a pattern of it matches nothing.
         StateError: ``model`` already is a simulation.
 
+    Warns:
+        CaptureWarning: the batch size is fixed; or the recipe is one for training, and training the simulation is not
+            the same as training the model (gradients of some parameters, dropout inside of attention).
+
     Example:
         >>> import torch, intact8
         >>> sim = intact8.prepare(torch.nn.Linear(4, 2), torch.randn(1, 4))
@@ -56,7 +61,11 @@ def prepare(
         'Simulation'
     """
     chosen = as_recipe(recipe)
-    return simulate_captured(model, capture_for_simulation(model, example_inputs, dynamic_shapes), chosen)
+    sim = simulate_captured(model, capture_for_simulation(model, example_inputs, dynamic_shapes), chosen)
+    if chosen.scales != "calibrated":
+        warn_of_other_gradients(model, sim, example_inputs)
+        warn_of_what_is_left_out(model)
+    return sim
 
 
 def capture_for_simulation(
