@@ -33,7 +33,7 @@ def warn_of_other_gradients(model: nn.Module, sim: Simulation, example_inputs: A
 
     Args:
         model: what was captured.
-        sim: of it, not calibrated, so that it computes what the model does.
+        sim: of it, as prepared.
         example_inputs: as for :func:`intact8.prepare`.
 
     Warns:
@@ -50,7 +50,9 @@ def warn_of_other_gradients(model: nn.Module, sim: Simulation, example_inputs: A
         random = torch.get_rng_state()
         theirs = _gradients(model, weights, args, kwargs)
         torch.set_rng_state(random)
+        sim.fake_quantize(False)  # weights of recurrent layers are rounded before they are calibrated
         ours = theirs and _gradients(sim, dict(sim.named_parameters()), args, kwargs)
+        sim.fake_quantize()
     if not theirs or not ours:
         return
     largest = max((float(g.norm()) for g in (*theirs.values(), *ours.values())), default=0.0)
