@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import UserDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from intact8.calibration.data import SLICE, batches, first_batch, length
 from intact8.calibration.dynamic_dimensions import changing
+from intact8.diagnose.evaluate import _batches
 from intact8.errors import CalibrationError
 
 CPU = torch.device("cpu")
@@ -190,3 +193,22 @@ def test_tensors_without_numbers_in_memory_are_refused(made: Callable[[], torch.
 def test_numbers_of_the_other_byte_order_are_read() -> None:
     found, _ = first_batch(nn.Linear(3, 2), np.arange(6, dtype=">f4").reshape(2, 3))
     assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_mapped_files_that_cannot_be_written_are_copied_by_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((80, 3), np.float32))
+    data, read = np.load(tmp_path / "x.npy", mmap_mode="r"), list[int]()
+    require = np.require
+    monkeypatch.setattr(np, "require", lambda array, *args: (read.append(len(array)), require(array, *args))[1])
+    torch.set_warn_always(True)  # else torch says it once in a process
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = calls(data)
+            pairs = list(_batches((data, np.broadcast_to(np.int64(1), 80)), 64))
+    finally:
+        torch.set_warn_always(False)
+    assert sum(len(args[0]) for args, _ in found) == sum(len(labels) for _, labels in pairs) == 80
+    assert max(read) == 64

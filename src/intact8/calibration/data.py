@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -335,9 +336,20 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
     if isinstance(value, Tensor):
         return _dense(value, f"batch {index}, input {name}")
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return torch.from_numpy(np.ascontiguousarray(value, value.dtype.newbyteorder("=")))
+        return tensor_of(value)
     got = f"array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise CalibrationError(f"expected a tensor, got {got}", where=f"batch {index}, input {name}", remedy=f"{_HOW}")
+
+
+def tensor_of(array: npt.NDArray[Any]) -> Tensor:
+    """Return an array as a tensor, which shares its memory where torch can: it must be writable, in C order and of the
+    machine's byte order. What is a mapped file is copied, so give a batch of it.
+
+    Example:
+        >>> tensor_of(np.broadcast_to(np.float32(1), 2))
+        tensor([1., 1.])
+    """
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def _is_whole(data: Any) -> bool:
