@@ -67,7 +67,8 @@ class Preprocessing:
         except IntactError:
             raise
         except Exception as error:  # its readers of many formats raise errors of many kinds
-            raise InputError("cannot read this image", where=str(path), why=in_short(error)) from error
+            remedy = "copy it again, or leave it out"
+            raise InputError("cannot read this image", where=str(path), why=in_short(error), remedy=remedy) from error
         ratio = self.size / min(image.size)
         width, height = (max(self.size, round(side * ratio)) for side in image.size)
         left, top = (width - self.size) // 2, (height - self.size) // 2
@@ -199,7 +200,8 @@ def _arrays(path: Path) -> dict[str, Array]:
     except IntactError:
         raise
     except Exception as error:  # numpy, zip archives and safetensors raise errors of many kinds
-        raise InputError("cannot read this file", where=str(path), why=in_short(error)) from error
+        remedy = "copy it again, or write it again as arrays of numbers and nothing else"
+        raise InputError("cannot read this file", where=str(path), why=in_short(error), remedy=remedy) from error
 
 
 def _check_lengths(path: Path, arrays: Mapping[str, Array]) -> None:
