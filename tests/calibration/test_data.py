@@ -118,7 +118,9 @@ def test_extra_keys_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         pytest.param([X.to(torch.uint8)], ONE, r"got torch.uint8", id="uint8"),
         pytest.param([X.numpy().astype(np.float64)], ONE, r"got torch.float64", id="array_float64"),
         pytest.param([np.array(["a"])], ONE, r"array of dtype <U1", id="array_of_text"),
-        pytest.param([X.T.contiguous()], ONE, r"batch 0.*expected shape \(batch, 3\), got \(3, 2\)", id="shape"),
+        pytest.param(
+            [X.T.contiguous()], ONE, r"expected shape \(batch, 3\), got \(3, 2\).*unless a convol", id="shape"
+        ),
         pytest.param([X[0]], ONE, r"the batch dimension is missing", id="sample"),
         pytest.param([X], TWO, r"batch 0 has 1 elements.*2 inputs: x, ids", id="too_few"),
         pytest.param([{"y": X}], ONE, r"batch 0 has no 'x'.*\['y'\]", id="missing_key"),

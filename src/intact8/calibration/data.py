@@ -319,7 +319,8 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
             why="the batch dimension is missing" if missing_batch else "the model was captured with that shape",
             remedy="iterate over batches, not samples (x[None] makes a batch of one)"
             if missing_batch
-            else "resize the data, prepare the model with inputs of this shape, or say what may change: dynamic_shapes",
+            else "resize the data, prepare the model with inputs of this shape, or name what may change in "
+            "dynamic_shapes, unless a convolution, a pool or another layer needs its size",
         )
     if tensor.numel() == 0:
         raise CalibrationError(
