@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import intact8
 from intact8.calibration.data import SLICE, batches, first_batch, length
 from intact8.calibration.dynamic_dimensions import changing
 from intact8.diagnose.evaluate import _batches
@@ -214,3 +215,21 @@ def test_mapped_files_that_cannot_be_written_are_copied_by_batch(
         torch.set_warn_always(False)
     assert sum(len(args[0]) for args, _ in found) == sum(len(labels) for _, labels in pairs) == 80
     assert max(read) == 64
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.MultiheadAttention(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x, x, x)[0]
+        return y
+
+
+@pytest.mark.parametrize(
+    ("model", "samples"), [(nn.LSTM(6, 8), 40), (Attention(), 40), (nn.LSTM(6, 8, batch_first=True), 5)]
+)
+def test_samples_are_counted_along_the_dimension_that_is_theirs(model: nn.Module, samples: int) -> None:
+    x = torch.randn(5, 40, 6)
+    assert intact8.calibrate(intact8.prepare(model.eval(), x), [x, x]).samples == 2 * samples

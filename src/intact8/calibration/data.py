@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.capture.graph import Graph
 from intact8.capture.pytree import InputLayout, widened
+from intact8.capture.trace import SAMPLES
 from intact8.errors import CalibrationError
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
 from intact8.program.inputs import refuse_other_layouts
@@ -33,8 +34,10 @@ class Specs(list[Spec]):
     Attributes:
         order: names of the model's arguments, tensors and others.
         fixed: values that are no tensors, by name.
+        along: the dimension that counts samples: 1 where recurrent layers and attention take steps first.
     """
 
+    along: int = 0
     order: Sequence[str] = ()
     fixed: Mapping[str, Any] = MappingProxyType({})
 
@@ -43,6 +46,8 @@ class Specs(list[Spec]):
         """Return the inputs of a captured model."""
         specs = Specs((n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs))
         specs.order, specs.fixed = arguments(layout.keys), layout.fixed_values()
+        steps = any(n.op in ("lstm", "gru", "rnn") and graph.nodes[n.inputs[0]].shape[0] is None for n in graph)
+        specs.along = int(any(s[1:2] == (SAMPLES,) and (steps or s[0] is not None) for _, _, s in specs))
         return specs
 
 
@@ -113,10 +118,10 @@ def length(data: Any, specs: Sequence[Spec]) -> int | None:
         return None
 
 
-def samples(call: Call) -> int:
-    """Return the size of dimension 0 of a call's first tensor; 1 where it has none."""
+def samples(call: Call, along: int = 0) -> int:
+    """Return the size of a dimension of a call's first tensor that has it; 1 where none does."""
     tensors = [t for value in (*call[0], *call[1].values()) for _, t in leaves("", value)]
-    return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
+    return next((int(t.shape[along]) for t in tensors if isinstance(t, Tensor) and t.dim() > along), 1)
 
 
 def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:

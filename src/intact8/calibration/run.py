@@ -196,7 +196,8 @@ def _show(
 ) -> _Counts:
     """Run this rank's share of the calls."""
     seen = done = 0
-    batched = all(shape[:1] == (None,) for _, _, shape in sim.input_specs)
+    specs = sim.input_specs
+    batched, along = all(shape[:1] == (None,) for _, _, shape in specs), getattr(specs, "along", 0)
     for index, (args, kwargs) in ranks.turns(calls, max_batches):
         _tell_samples(sim, samples((args, kwargs)) if batched else None)
         try:
@@ -209,7 +210,7 @@ def _show(
         sim.keep(sim.flatten(args, kwargs))
         for name, point in sim.points.items():
             growth.note(name, index, point.observer.minimum, point.observer.maximum)
-        seen += samples((args, kwargs))
+        seen += samples((args, kwargs), along)
         done += 1
         progress(index + 1)
     return _Counts(done, seen)
