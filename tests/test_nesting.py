@@ -51,7 +51,7 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_calibrate_takes_it(model: nn.Module, form: str) -> None:
     sim = intact8.prepare(model, (X, (H, C))).eval()
-    assert intact8.calibrate(sim, [FORMS[form]]).samples == len(X)
+    assert intact8.calibrate(sim, [FORMS[form]]).samples == X.shape[1]  # steps are first
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "labels" not in form])

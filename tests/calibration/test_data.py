@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections import UserDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import intact8
 from intact8.calibration.data import SLICE, batches, first_batch, length
 from intact8.calibration.dynamic_dimensions import changing
+from intact8.diagnose.evaluate import _batches
 from intact8.errors import CalibrationError
 
 CPU = torch.device("cpu")
@@ -115,7 +119,9 @@ def test_extra_keys_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         pytest.param([X.to(torch.uint8)], ONE, r"got torch.uint8", id="uint8"),
         pytest.param([X.numpy().astype(np.float64)], ONE, r"got torch.float64", id="array_float64"),
         pytest.param([np.array(["a"])], ONE, r"array of dtype <U1", id="array_of_text"),
-        pytest.param([X.T.contiguous()], ONE, r"batch 0.*expected shape \(batch, 3\), got \(3, 2\)", id="shape"),
+        pytest.param(
+            [X.T.contiguous()], ONE, r"expected shape \(batch, 3\), got \(3, 2\).*unless a convol", id="shape"
+        ),
         pytest.param([X[0]], ONE, r"the batch dimension is missing", id="sample"),
         pytest.param([X], TWO, r"batch 0 has 1 elements.*2 inputs: x, ids", id="too_few"),
         pytest.param([{"y": X}], ONE, r"batch 0 has no 'x'.*\['y'\]", id="missing_key"),
@@ -190,3 +196,40 @@ def test_tensors_without_numbers_in_memory_are_refused(made: Callable[[], torch.
 def test_numbers_of_the_other_byte_order_are_read() -> None:
     found, _ = first_batch(nn.Linear(3, 2), np.arange(6, dtype=">f4").reshape(2, 3))
     assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_mapped_files_that_cannot_be_written_are_copied_by_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((80, 3), np.float32))
+    data, read = np.load(tmp_path / "x.npy", mmap_mode="r"), list[int]()
+    require = np.require
+    monkeypatch.setattr(np, "require", lambda array, *args: (read.append(len(array)), require(array, *args))[1])
+    torch.set_warn_always(True)  # else torch says it once in a process
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = calls(data)
+            pairs = list(_batches((data, np.broadcast_to(np.int64(1), 80)), 64))
+    finally:
+        torch.set_warn_always(False)
+    assert sum(len(args[0]) for args, _ in found) == sum(len(labels) for _, labels in pairs) == 80
+    assert max(read) == 64
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.MultiheadAttention(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x, x, x)[0]
+        return y
+
+
+@pytest.mark.parametrize(
+    ("model", "samples"), [(nn.LSTM(6, 8), 40), (Attention(), 40), (nn.LSTM(6, 8, batch_first=True), 5)]
+)
+def test_samples_are_counted_along_the_dimension_that_is_theirs(model: nn.Module, samples: int) -> None:
+    x = torch.randn(5, 40, 6)
+    assert intact8.calibrate(intact8.prepare(model.eval(), x), [x, x]).samples == 2 * samples

@@ -157,11 +157,13 @@ def test_another_kind_neither_merges_nor_loads() -> None:
     ("name", "args", "words"),
     [
         ("histogramm", {}, "did you mean 'histogram'"),
-        ("minmax", {"momentum": 0.1}, "momentum"),
+        ("minmax", {"momentum": 0.1}, "momentum.*leave them out"),
+        ("percentile", {"pct": 99.0}, r"'pct'.*give what it takes: percentile=99\.99"),
         ("percentile", {"percentile": 101.0}, "outside"),
         ("moving_average", {"averaging_constant": 0.0}, "outside"),
         ("fixed", {"lo": 1.0, "hi": 0.0}, "not a range"),
-        ("fixed", {}, "lo"),
+        ("fixed", {"lo": 0.0}, "give what it takes: lo, hi"),
+        ("fixed", {"lo": 0.0, "hi": "one"}, "Reason: must be real number"),
     ],
 )
 def test_bad_requests(name: str, args: dict[str, Any], words: str) -> None:

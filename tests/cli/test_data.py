@@ -58,6 +58,25 @@ def test_images_are_resized_cropped_normalized(images: Path) -> None:
     assert np.allclose(first[0], 1.0) and np.allclose(first[1], 0.0) and np.allclose(first[2], 0.0, atol=1e-6)
 
 
+@pytest.mark.parametrize("suffix", ["png", "tiff", "ppm"])
+def test_grey_of_16_bits_is_scaled_by_its_own_range(tmp_path: Path, suffix: str) -> None:
+    from PIL import Image
+
+    grey = np.arange(24, dtype=np.uint16).reshape(4, 6) * 2849
+    Image.fromarray(grey).save(tmp_path / f"x.{suffix}")
+    found = Preprocessing(4).read(tmp_path / f"x.{suffix}")
+    assert found.shape == (3, 4, 4) and np.allclose(found, grey[:, 1:5] / 65535, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_pixels_without_a_known_range_are_refused(tmp_path: Path, dtype: type) -> None:
+    from PIL import Image
+
+    Image.fromarray(np.full((4, 4), 7, dtype)).save(tmp_path / "x.tiff")
+    with pytest.raises(InputError, match=r"x\.tiff: .*32 bits have no range.*8 or 16 bits"):
+        Preprocessing(4).read(tmp_path / "x.tiff")
+
+
 def test_one_image_is_one_sample(images: Path) -> None:
     assert len(load(images / "b.png")) == 1
 
@@ -68,10 +87,10 @@ def test_one_image_is_one_sample(images: Path) -> None:
         ("absent.npy", None, "no such file"),
         ("x.csv", b"1,2", "do not know how to read .csv"),
         ("x", b"1,2", "do not know how to read files without an extension"),
-        ("x.npy", b"", "cannot read this file"),
-        ("x.npy", b"\x93NUMPY\x01\x00broken", "cannot read this file"),
-        ("x.npz", b"PK\x03\x04broken", "cannot read this file"),
-        ("x.safetensors", b"\xff" * 20, "cannot read this file"),
+        ("x.npy", b"", r"cannot read this file.*Remedy: copy it again"),
+        ("x.npy", b"\x93NUMPY\x01\x00broken", r"cannot read this file.*Remedy: copy it again"),
+        ("x.npz", b"PK\x03\x04broken", r"cannot read this file.*Remedy: copy it again"),
+        ("x.safetensors", b"\xff" * 20, r"cannot read this file.*Remedy: copy it again"),
     ],
 )
 def test_bad_files_are_refused_by_name(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
@@ -85,7 +104,7 @@ def test_bad_files_are_refused_by_name(tmp_path: Path, name: str, content: bytes
 
 def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match="cannot read this file"):
+    with pytest.raises(InputError, match="cannot read this file.*arrays of numbers"):
         load(tmp_path / "x.npy")
 
 

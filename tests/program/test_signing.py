@@ -54,10 +54,10 @@ def test_every_byte_counts(path: Path, keys: tuple[Path, Path]) -> None:
     whole = path.read_bytes()
     for position in (0, 8, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        with pytest.raises(ProgramError, match="not what was signed"):
+        with pytest.raises(ProgramError, match="signature .* other content.*not what was signed.*sign it again"):
             load(path, keys[1])
     path.write_bytes(whole + b" ")
-    with pytest.raises(ProgramError, match="when it was signed"):
+    with pytest.raises(ProgramError, match="other content.*when it was signed"):
         load(path, keys[1])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import intact8
 from intact8 import recipes
 from intact8.errors import InputError, RecipeError, StateError
+from intact8.program.file import digest
 from intact8.reconstruction.blocks import blocks_of
 from intact8.reconstruction.learn import Settings
 
@@ -198,3 +199,12 @@ def test_small_layers_keep_eight_bits_by_default() -> None:
     assert alone.weight_points[next(iter(alone.weight_points))].hi == 7
     with pytest.raises(RecipeError, match="first"):
         recipes.reconstruct(eight=("layers:second",))
+
+
+@pytest.mark.parametrize("recipe", [recipes.accurate(), recipes.reconstruct(4, iterations=2)], ids=["ranges", "blocks"])
+def test_inside_of_inference_mode_it_finds_the_same_integers(recipe: intact8.Recipe) -> None:
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).eval(), torch.randn(64, 6)
+    wanted = intact8.quantize(model, x, recipe)
+    with torch.inference_mode():
+        inside = intact8.quantize(model, x.clone(), recipe)  # the copy is a tensor of inference mode
+    assert digest(inside) == digest(wanted)

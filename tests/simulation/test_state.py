@@ -42,6 +42,15 @@ class Net(nn.Module):
         return self.head(self.drop(self.pool(y).mean((2, 3))))
 
 
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> dict[str, Any]:
+        return {"y": self.layer(x), "state": (state[0] + 1, [state[1], 2])}
+
+
 def model() -> nn.Module:
     torch.manual_seed(0)
     net = Net()
@@ -103,6 +112,19 @@ def test_copies_of_what_will_be_trained_compute_the_same_integers(scales: str) -
     want = digest(intact8.convert(sim.eval()))
     for other in (copy.deepcopy(sim), pickle.loads(pickle.dumps(sim)), loaded.eval()):
         assert digest(intact8.convert(other)) == want
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda sim: pickle.loads(pickle.dumps(sim))], ids=["copy", "pickle"])
+def test_a_copy_nests_inputs_and_outputs_as_the_original_and_nothing_warns(copied: Callable[[Any], Any]) -> None:
+    x = torch.randn(64, 4)
+    sim = intact8.prepare(Nested().eval(), (x, (x, x)))
+    intact8.calibrate(sim, [(x, (x, x))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = copied(sim)
+    found, wanted = (each(x, (x, x)) for each in (other, sim))
+    assert torch.equal(found["y"], wanted["y"]) and isinstance(found["state"], tuple) and found["state"][1][1] == 2
+    assert other.captured.layout.spec == sim.captured.layout.spec
 
 
 def test_calibration_goes_on_in_a_copy() -> None:

@@ -21,6 +21,7 @@ from intact8.errors import InputError, StateError
 from intact8.program.file import digest
 from intact8.timing import Timing
 from intact8.tuning import measure
+from intact8.tuning.journal import Journal
 from intact8.tuning.result import Trial, TuneResult
 
 
@@ -124,8 +125,22 @@ def test_it_is_deterministic_and_goes_on_where_it_was_interrupted(
     with pytest.raises(InputError, match="another search.*recipe"):
         intact8.tune(model, x, **{**options, "recipe": "accurate"})
     journal.write_text("{")
-    with pytest.raises(InputError, match="no journal"):
+    with pytest.raises(InputError, match="no journal.*name another file"):
         intact8.tune(model, x, **options)
+
+
+def test_of_a_journal_only_the_torn_last_line_is_lost(found: TuneResult, tmp_path: Path) -> None:
+    path, search = tmp_path / "run.jsonl", {"metric": "cosine"}
+    Journal(path, search).add({trial.recipe_toml: trial for trial in found.trials[:3]})
+    whole = path.read_bytes()
+    for cut, left in ((0, 3), (1, 3), (20, 2)):
+        path.write_bytes(whole[: len(whole) - cut])
+        assert [*Journal(path, search).trials.values()] == list(found.trials[:left])
+    for damaged in (whole.replace(b'"recipe_toml"', b'"other"', 1), whole[:-20] + b"\n"):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"line [24] is no trial.*take this line out") as error:
+            Journal(path, search)
+        assert "delete" not in str(error.value)
 
 
 def test_budgets_end_the_search(network: tuple[nn.Module, torch.Tensor], found: TuneResult) -> None:

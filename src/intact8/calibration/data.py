@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.capture.graph import Graph
 from intact8.capture.pytree import InputLayout, widened
+from intact8.capture.trace import SAMPLES
 from intact8.errors import CalibrationError
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
 from intact8.program.inputs import refuse_other_layouts
@@ -32,8 +34,10 @@ class Specs(list[Spec]):
     Attributes:
         order: names of the model's arguments, tensors and others.
         fixed: values that are no tensors, by name.
+        along: the dimension that counts samples: 1 where recurrent layers and attention take steps first.
     """
 
+    along: int = 0
     order: Sequence[str] = ()
     fixed: Mapping[str, Any] = MappingProxyType({})
 
@@ -42,6 +46,8 @@ class Specs(list[Spec]):
         """Return the inputs of a captured model."""
         specs = Specs((n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs))
         specs.order, specs.fixed = arguments(layout.keys), layout.fixed_values()
+        steps = any(n.op in ("lstm", "gru", "rnn") and graph.nodes[n.inputs[0]].shape[0] is None for n in graph)
+        specs.along = int(any(s[1:2] == (SAMPLES,) and (steps or s[0] is not None) for _, _, s in specs))
         return specs
 
 
@@ -112,10 +118,10 @@ def length(data: Any, specs: Sequence[Spec]) -> int | None:
         return None
 
 
-def samples(call: Call) -> int:
-    """Return the size of dimension 0 of a call's first tensor; 1 where it has none."""
+def samples(call: Call, along: int = 0) -> int:
+    """Return the size of a dimension of a call's first tensor that has it; 1 where none does."""
     tensors = [t for value in (*call[0], *call[1].values()) for _, t in leaves("", value)]
-    return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
+    return next((int(t.shape[along]) for t in tensors if isinstance(t, Tensor) and t.dim() > along), 1)
 
 
 def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
@@ -318,7 +324,8 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
             why="the batch dimension is missing" if missing_batch else "the model was captured with that shape",
             remedy="iterate over batches, not samples (x[None] makes a batch of one)"
             if missing_batch
-            else "resize the data, prepare the model with inputs of this shape, or say what may change: dynamic_shapes",
+            else "resize the data, prepare the model with inputs of this shape, or name what may change in "
+            "dynamic_shapes, unless a convolution, a pool or another layer needs its size",
         )
     if tensor.numel() == 0:
         raise CalibrationError(
@@ -335,9 +342,20 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
     if isinstance(value, Tensor):
         return _dense(value, f"batch {index}, input {name}")
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return torch.from_numpy(np.ascontiguousarray(value, value.dtype.newbyteorder("=")))
+        return tensor_of(value)
     got = f"array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise CalibrationError(f"expected a tensor, got {got}", where=f"batch {index}, input {name}", remedy=f"{_HOW}")
+
+
+def tensor_of(array: npt.NDArray[Any]) -> Tensor:
+    """Return an array as a tensor, which shares its memory where torch can: it must be writable, in C order and of the
+    machine's byte order. What is a mapped file is copied, so give a batch of it.
+
+    Example:
+        >>> tensor_of(np.broadcast_to(np.float32(1), 2))
+        tensor([1., 1.])
+    """
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def _is_whole(data: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -205,8 +206,14 @@ def make_observer(name: str, **args: Any) -> Observer:
     try:
         return _REGISTRY[name](**args)
     except TypeError as error:
+        known = inspect.signature(_REGISTRY[name]).parameters
+        needed = [n for n, p in known.items() if p.default is p.empty]
+        takes = ", ".join(n if n in needed else f"{n}={p.default}" for n, p in known.items())
         raise RecipeError(
-            f"observer {name!r} does not take these arguments: {args}", why=str(error), remedy="see its docstring"
+            f"observer {name!r} does not take these arguments: {args}",
+            where="observer_args",
+            why=str(error) if {*needed} <= args.keys() <= known.keys() else "",
+            remedy=f"give what it takes: {takes}" if takes else "leave them out: it takes none",
         ) from error
 
 

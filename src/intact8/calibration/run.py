@@ -119,7 +119,8 @@ def calibrate_quietly(
         remedy='load the same checkpoint on every rank, or calibrate alone with shard="off"',
     )
     growth = Growth()
-    with _observing(sim), _all_or_nothing(sim):
+    # What is kept and solved here outlives the call, and no gradient passes tensors of inference mode.
+    with torch.inference_mode(False), torch.no_grad(), _observing(sim), _all_or_nothing(sim):
         for name, point in points.items():
             if reset:
                 point.observer.reset()
@@ -195,23 +196,23 @@ def _show(
 ) -> _Counts:
     """Run this rank's share of the calls."""
     seen = done = 0
-    batched = all(shape[:1] == (None,) for _, _, shape in sim.input_specs)
-    with torch.no_grad():
-        for index, (args, kwargs) in ranks.turns(calls, max_batches):
-            _tell_samples(sim, samples((args, kwargs)) if batched else None)
-            try:
-                sim(*args, **kwargs)
-            except NonFiniteError as error:
-                where = next((n for n, p in sim.points.items() if p.observer is error.observer), "an unnamed layer")
-                raise CalibrationError(
-                    error.what, where=f"batch {index}, layer {where}", why=error.why, remedy=error.remedy
-                ) from error
-            sim.keep(sim.flatten(args, kwargs))
-            for name, point in sim.points.items():
-                growth.note(name, index, point.observer.minimum, point.observer.maximum)
-            seen += samples((args, kwargs))
-            done += 1
-            progress(index + 1)
+    specs = sim.input_specs
+    batched, along = all(shape[:1] == (None,) for _, _, shape in specs), getattr(specs, "along", 0)
+    for index, (args, kwargs) in ranks.turns(calls, max_batches):
+        _tell_samples(sim, samples((args, kwargs)) if batched else None)
+        try:
+            sim(*args, **kwargs)
+        except NonFiniteError as error:
+            where = next((n for n, p in sim.points.items() if p.observer is error.observer), "an unnamed layer")
+            raise CalibrationError(
+                error.what, where=f"batch {index}, layer {where}", why=error.why, remedy=error.remedy
+            ) from error
+        sim.keep(sim.flatten(args, kwargs))
+        for name, point in sim.points.items():
+            growth.note(name, index, point.observer.minimum, point.observer.maximum)
+        seen += samples((args, kwargs), along)
+        done += 1
+        progress(index + 1)
     return _Counts(done, seen)
 
 

@@ -146,7 +146,8 @@ class Graph:
         for name, shape, given in shapes:
             if not fits(shape, given):
                 remedy = (
-                    "resize it, prepare the model with inputs of this shape, or say what may change: dynamic_shapes"
+                    "resize it, prepare the model with inputs of this shape, or name what may change in "
+                    "dynamic_shapes, unless a convolution, a pool or another layer needs its size"
                 )
                 raise InputError(f"expected shape {show(shape)}, got {given}", where=name, remedy=remedy)
         if not self.dimensions:

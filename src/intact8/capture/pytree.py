@@ -51,7 +51,41 @@ def copied(value: Any, noise: float = 0.0) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class InputLayout:
+class _Nesting:
+    """A torch pytree spec in pickles and copies, whose leaves torch deprecates to make by their class.
+
+    Attributes:
+        kind: the container; None for a leaf.
+        context: what torch keeps of the container, such as the keys of a dict.
+        children: what it holds.
+    """
+
+    kind: Any
+    context: Any
+    children: tuple[_Nesting, ...]
+
+    @staticmethod
+    def of(spec: pytree.TreeSpec) -> _Nesting:
+        return _Nesting(spec.type, spec.context, tuple(map(_Nesting.of, _children(spec))))
+
+    def spec(self) -> pytree.TreeSpec:
+        if self.kind is None:
+            return pytree.tree_structure(0)
+        return pytree.TreeSpec(self.kind, self.context, [child.spec() for child in self.children])
+
+
+class HoldsSpecs:
+    """Base of frozen dataclasses that hold torch pytree specs, and can be copied and pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {n: _Nesting.of(v) if isinstance(v, pytree.TreeSpec) else v for n, v in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({n: v.spec() if isinstance(v, _Nesting) else v for n, v in state.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class InputLayout(HoldsSpecs):
     """How calls of the model flatten into tensors.
 
     Attributes:
@@ -257,12 +291,15 @@ def with_dicts(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     return _replaced(spec, lambda kind: kind.__name__ in ("DynamicCache", PAIR), lambda context: (dict, context[0]))
 
 
+def _children(spec: pytree.TreeSpec) -> list[pytree.TreeSpec]:
+    return spec.children() if hasattr(spec, "children") else spec.children_specs  # torch 2.8 has the latter only
+
+
 def _replaced(
     spec: pytree.TreeSpec, chosen: Callable[[type], bool], by: Callable[[Any], tuple[type, Any]]
 ) -> pytree.TreeSpec:
     """Return a structure with other types and contexts in the place of the chosen ones."""
-    inside = spec.children() if hasattr(spec, "children") else spec.children_specs  # torch 2.8 has the latter only
-    children = [_replaced(child, chosen, by) for child in inside]
+    children = [_replaced(child, chosen, by) for child in _children(spec)]
     if spec.type is None or not children:
         return spec
     kind, context = by(spec.context) if chosen(spec.type) else (spec.type, spec.context)

@@ -22,14 +22,23 @@ from intact8.capture.equivalence import require_agreement
 from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
-from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, widened, with_dicts
+from intact8.capture.pytree import (
+    HoldsSpecs,
+    InputLayout,
+    Slot,
+    call_of,
+    describe,
+    register_inputs,
+    widened,
+    with_dicts,
+)
 from intact8.capture.results import known_dtype, plain, returned
 from intact8.capture.torch_export import ALONE, FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError, in_short
 
 
 @dataclass(frozen=True)
-class Captured:
+class Captured(HoldsSpecs):
     """A captured model.
 
     Attributes:

@@ -12,6 +12,9 @@ from intact8.errors import InputError, IntactError, in_short
 from intact8.regular_file import bytes_of, opened
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
+
     from intact8.opset.op import Array
 
 IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -39,7 +42,10 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From an image file to float32 (3, size, size): shorter side to ``size``, centre crop, (x/255 − mean)/std."""
+    """From an image file to float32 (3, size, size): shorter side to ``size``, centre crop, (x/255 − mean)/std.
+
+    Grey of 16 bits is x/65535 in place of x/255.
+    """
 
     size: int = 224
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -57,19 +63,39 @@ class Preprocessing:
             ) from error
         try:
             with Image.open(io.BytesIO(bytes_of(path))) as file:
-                image = file.convert("RGB")
+                image = _on_255(file, path)
         except IntactError:
             raise
         except Exception as error:  # its readers of many formats raise errors of many kinds
-            raise InputError("cannot read this image", where=str(path), why=in_short(error)) from error
+            remedy = "copy it again, or leave it out"
+            raise InputError("cannot read this image", where=str(path), why=in_short(error), remedy=remedy) from error
         ratio = self.size / min(image.size)
         width, height = (max(self.size, round(side * ratio)) for side in image.size)
         left, top = (width - self.size) // 2, (height - self.size) // 2
         image = image.resize((width, height), Image.Resampling.BILINEAR)
         image = image.crop((left, top, left + self.size, top + self.size))
-        pixels = np.asarray(image, np.float32) / np.float32(255)
+        pixels = np.asarray(image, np.float32).reshape(self.size, self.size, -1) / np.float32(255)  # one grey, or three
+        pixels = np.broadcast_to(pixels, (self.size, self.size, 3))
         normalized = (pixels - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
         return np.ascontiguousarray(normalized.transpose(2, 0, 1), dtype=np.float32)
+
+
+def _on_255(file: ImageFile, path: Path) -> Image:
+    """Return an image in colours, or in grey of more than 8 bits, whose values from 0 to 255 mean black to white.
+
+    Pillow clips grey of more than 8 bits to 255 where it is converted to colours.
+    """
+    import numpy as np
+    from PIL import Image
+
+    sixteen = file.mode.startswith("I;16") or (file.mode == "I" and file.format in ("PNG", "PPM"))
+    if sixteen:
+        return Image.fromarray(np.asarray(file).astype(np.float32) * np.float32(255 / 65535))
+    if file.mode[0] in "IF":
+        what = f"{'float' if file.mode[0] == 'F' else 'integer'} pixels of 32 bits have no range that is known"
+        remedy = "save the image with 8 or 16 bits, or give arrays: .npy"
+        raise InputError(what, where=str(path), remedy=remedy)
+    return file.convert("RGB")
 
 
 @dataclass(frozen=True)
@@ -174,7 +200,8 @@ def _arrays(path: Path) -> dict[str, Array]:
     except IntactError:
         raise
     except Exception as error:  # numpy, zip archives and safetensors raise errors of many kinds
-        raise InputError("cannot read this file", where=str(path), why=in_short(error)) from error
+        remedy = "copy it again, or write it again as arrays of numbers and nothing else"
+        raise InputError("cannot read this file", where=str(path), why=in_short(error), remedy=remedy) from error
 
 
 def _check_lengths(path: Path, arrays: Mapping[str, Array]) -> None:

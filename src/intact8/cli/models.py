@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -169,6 +170,18 @@ WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile", "model.": 
 """What puts a name in front of those of a network's weights."""
 
 
+_SAVE = "save the weights alone: torch.save(model.state_dict(), PATH)"
+
+
+def _unread(error: Exception) -> str:
+    """Return why torch read no weights, without its advice to run the code that a pickle names."""
+    _, _, said = str(error).rpartition("WeightsUnpickler error: ")
+    named = re.search(r"GLOBAL (\S+)", said)
+    if named:
+        return f"it holds objects of Python ({named[1]}), which only code could make"
+    return " ".join(said.split())[:300] or type(error).__name__
+
+
 def _load_weights(model: nn.Module, path: Path) -> None:
     import torch
     from safetensors.torch import load_file
@@ -180,12 +193,9 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     except InputError:
         raise
     except Exception as error:  # bytes that are no weights make torch's unpickler raise errors of any kind
-        remedy = "save model.state_dict() only"
-        raise InputError(
-            "cannot read these weights", where=str(path), why=in_short(error, 300), remedy=remedy
-        ) from error
+        raise InputError("cannot read these weights", where=str(path), why=_unread(error), remedy=_SAVE) from error
     if not isinstance(weights, dict):
-        raise InputError(f"holds a {type(weights).__name__}, not a state dict", where=str(path))
+        raise InputError(f"holds a {type(weights).__name__}, not a state dict", where=str(path), remedy=_SAVE)
     if isinstance(weights.get("state_dict"), dict):  # the usual training checkpoint
         weights = weights["state_dict"]
     try:

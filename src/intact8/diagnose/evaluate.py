@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact8.calibration.data import tensor_of
 from intact8.calibration.distributed import checksum
 from intact8.capture.pytree import copied
 from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores
@@ -359,7 +360,7 @@ def _outputs(found: Any) -> Any:
 def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
     """Yield (inputs, labels): inputs as a tuple, or as a dict by name; arrays as tensors."""
     if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor | np.ndarray) for part in data):
-        data = zip(*(_tensor(part).split(batch_size) for part in data), strict=True)
+        data = zip(*(_split(part, batch_size) for part in data), strict=True)
     try:
         found = iter(data)
     except TypeError as error:
@@ -378,8 +379,12 @@ def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
             raise InputError("a batch without labels", where="evaluate", remedy="give (inputs…, labels)")
 
 
+def _split(whole: Any, size: int) -> Iterator[Any]:
+    return (whole[start : start + size] for start in range(0, len(whole), size))
+
+
 def _tensor(value: Any) -> Any:
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    return tensor_of(value) if isinstance(value, np.ndarray) else value
 
 
 @contextmanager

@@ -63,3 +63,13 @@ def damaged(path: Path, why: str) -> ProgramError:
         where=str(path),
         remedy="copy it again from where it came from, or convert the model again",
     )
+
+
+def not_signed(path: Path, why: str) -> ProgramError:
+    """Return the error for a file whose signature is a good one, of other content."""
+    return ProgramError(
+        "the signature beside the file is of other content than it has",
+        where=str(path),
+        why=why,
+        remedy="sign it again where you wrote it since; else it was altered: do not use it, and get both again",
+    )

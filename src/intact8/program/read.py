@@ -16,7 +16,7 @@ from intact8.opset.op import Array
 from intact8.program.foreign_formats import OPENING, foreign_format
 from intact8.regular_file import opened, path_of
 
-from .integrity import damaged
+from .integrity import damaged, not_signed
 
 LARGEST_HEADER = 100_000_000
 """Bytes; the safetensors library refuses longer headers, too."""
@@ -61,7 +61,7 @@ def read(path: str | Path, size: int | None = None) -> bytes:
         if found > LARGEST_FILE:
             raise damaged(path, f"the file has {found} bytes, more than {LARGEST_FILE}")
         if size is not None and found != size:
-            raise damaged(path, f"it has {found} bytes, and had {size} when it was signed")
+            raise not_signed(path, f"it has {found} bytes, and had {size} when it was signed")
         if size is None:
             start = stream.read(OPENING)
             start += stream.read(max(0, 8 + _header_length(start, found, path) - len(start)))

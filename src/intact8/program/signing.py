@@ -28,7 +28,7 @@ from intact8.atomic_write import write_atomically
 from intact8.errors import ProgramError
 from intact8.regular_file import opened, path_of, unwritable
 
-from .integrity import damaged
+from .integrity import not_signed
 from .read import read
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Claim:
         if self._old is not None:
             _demand(self._old[0], self._old[1], CONTEXT + hashlib.sha512(data).digest(), self.path)
         elif hashlib.sha512(data).hexdigest() != self.sha512:
-            raise damaged(self.path, "its content is not what was signed; or it was altered: do not use it")
+            raise not_signed(self.path, "its checksum is not what was signed")
 
 
 def signature_path(path: str | Path) -> Path:

@@ -57,7 +57,7 @@ def reconstruct(
         what = "no samples to reconstruct from" if sim.reconstructs else "nothing to reconstruct"
         remedy = "prepare with recipes.reconstruct(…) and calibrate in this process"
         raise StateError(what, why=f"reconstruction = {method!r}, {len(sim.kept)} batches kept", remedy=remedy)
-    with quantizing(sim), torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad(), quantizing(sim):
         for node in sim.graph:
             for role in node.params.keys() & {"correct.rounding", "correct.bias"}:
                 sim.tensors[node.params[role]].zero_()

@@ -17,12 +17,14 @@ from intact8.tuning.result import Trial
 class Journal:
     """Trials by their recipes, and the file they are written to, whole, after every trial.
 
+    A last line that a killed process or a full disk left half written is left out: its trial is made again.
+
     Args:
         path: the file; None writes nothing.
         search: what must be the same for trials to be used again: network, calibration, metric, engine.
 
     Raises:
-        InputError: the file cannot be read, or belongs to another search.
+        InputError: the file cannot be read, is damaged elsewhere, or belongs to another search.
     """
 
     def __init__(self, path: Path | None, search: Mapping[str, Any]) -> None:
@@ -30,13 +32,7 @@ class Journal:
         self.trials: dict[str, Trial] = {}
         if path is None or not path.exists():
             return
-        try:
-            first, *rest = [json.loads(line) for line in bytes_of(path, "the journal").decode().splitlines()]
-            found = dict(first["search"])
-            self.trials = {values["recipe_toml"]: Trial(**values) for values in rest}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            remedy = "delete it, or name another file"
-            raise InputError("no journal of a search", where=str(path), why=str(error), remedy=remedy) from error
+        found, self.trials = _read(path)
         other = [name for name in self.search if found.get(name) != self.search[name]]
         if other:
             why, remedy = f"it differs in {', '.join(other)}", "name another file, or delete it to begin anew"
@@ -54,3 +50,26 @@ class Journal:
             write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
         except OSError as error:
             raise unwritable(self.path, "the journal", InputError, error) from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Trial]]:
+    """Return what a journal says of its search, and its trials by their recipes."""
+    first, *rest = bytes_of(path, "the journal").split(b"\n")
+    try:
+        search = dict(json.loads(first)["search"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        what, why = "no journal of a search", f"its first line names none: {error}"
+        raise InputError(what, where=str(path), why=why, remedy="name another file") from error
+    trials = {}
+    for number, line in enumerate(rest, 2):
+        try:
+            if line:
+                values = json.loads(line)
+                trials[values["recipe_toml"]] = Trial(**values)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if number == len(rest) + 1:  # no line break follows: it was not written to its end
+                break
+            what, why = "the journal is damaged", f"line {number} is no trial: {error}"
+            remedy = "take this line out, which keeps the other trials, or name another file"
+            raise InputError(what, where=str(path), why=why, remedy=remedy) from error
+    return search, trials
