@@ -124,12 +124,13 @@ def samples(call: Call, along: int = 0) -> int:
     return next((int(t.shape[along]) for t in tensors if isinstance(t, Tensor) and t.dim() > along), 1)
 
 
-def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
+def first_batch(model: nn.Module, data: Any, least: int = 1) -> tuple[Any, Any]:
     """Return example inputs out of calibration data, and data that still begin with that batch.
 
     Args:
         model: its signature says how many elements of a tuple are inputs, and which keys of a dict.
         data: as for :func:`batches`.
+        least: elements of a tuple that are inputs whatever the signature says, where that is known.
 
     Returns:
         A tensor, a tuple of tensors or a dict of tensors, on the model's device; and the data, whole again.
@@ -156,10 +157,10 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
             raise CalibrationError("the calibration data holds no batch", remedy=_HOW) from None
         if iterator is data:
             data = itertools.chain([first], iterator)
-    return inputs_of(model, first), data
+    return inputs_of(model, first, least), data
 
 
-def inputs_of(model: nn.Module, batch: Any) -> Any:
+def inputs_of(model: nn.Module, batch: Any, least: int = 1) -> Any:
     """Return the model's inputs in a batch, without labels, on the model's device: a tensor, a tuple or a dict.
 
     Raises:
@@ -182,7 +183,7 @@ def inputs_of(model: nn.Module, batch: Any) -> Any:
         return {k: _moved(v, device) for k, v in chosen.items()}
     if isinstance(batch, (tuple, list)):
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        needed = max(1, sum(p.default is p.empty for p in positional))
+        needed = max(least, sum(p.default is p.empty for p in positional))
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             needed = len(batch)
         return tuple(_moved(rebuilt(v, str(i), _first), device) for i, v in enumerate(batch[:needed]))

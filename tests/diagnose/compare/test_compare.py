@@ -407,3 +407,44 @@ def test_samples_along_the_second_dimension_and_numbers_without_dimensions() -> 
     intact8.calibrate(sim, data)
     assert intact8.compare(model, sim, data, program=intact8.convert(sim), engine="onednn").rows
     assert intact8.sensitivity(sim, data).rows
+
+
+class Causal(nn.Module):
+    """Scores of which some are minus infinity before they become probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("mask", torch.full((6, 6), -math.inf).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out((self.scores(x) + self.mask).softmax(-1))
+        return y
+
+
+def test_infinite_masks_leave_numbers() -> None:
+    x, model = torch.randn(64, 6, 6), Causal().eval()
+    sim = calibrated(model, x)
+    report = intact8.compare(model, sim, [x[:8]])
+    assert any(row.float_min < -1e38 for row in report.rows)
+    json.dumps(report.to_json(), allow_nan=False)
+    intact8.report(intact8.convert(sim), [x[:8]], model=model, sim=sim, seconds=0).to_json()
+
+
+class Optional(nn.Module):
+    """Takes a second tensor, or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 4), nn.Linear(3, 4)
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        return self.a(x) if y is None else self.a(x) + self.b(y)
+
+
+def test_a_program_says_how_many_tensors_of_a_batch_are_inputs() -> None:
+    model, batch = Optional().eval(), (torch.randn(64, 6), torch.randn(64, 3))
+    sim = intact8.prepare(model, batch)
+    intact8.calibrate(sim, [batch])
+    report = intact8.compare(model, intact8.convert(sim), [batch])
+    assert {"a", "b"} <= {row.name for row in report.rows}

@@ -95,7 +95,7 @@ def compare(
     if isinstance(quantized, Program):
         if program is not None:
             raise InputError("two programs", where="compare", remedy="compare the simulation with one of them")
-        example, data = first_batch(model, data)
+        example, data = first_batch(model, data, len(quantized.inputs))
         sim, shipped = _uncalibrated(model, quantized, example), quantized
         name = choose_engine(engine, quantized, CPU, "reference")
     elif isinstance(quantized, Simulation):

@@ -16,6 +16,9 @@ from intact8.diagnose.quantizer import Quantizer
 
 Array = npt.NDArray[np.float64]
 
+LARGEST = float(np.finfo(np.float32).max)
+"""What stands for infinity: masks are infinite, and so are two of the lowest numbers in a sum."""
+
 BINS = 64
 """Number of bins of a histogram."""
 
@@ -24,6 +27,10 @@ COUNTED = 1 << 12
 
 SATURATED = 0.05
 """A channel counts as saturated where a larger share of its values is clipped."""
+
+
+def _bounded(x: Tensor) -> Tensor:
+    return x.clamp(-LARGEST, LARGEST) if x.is_floating_point() else x
 
 
 def by_channel(x: Tensor, axis: int | None) -> Tensor:
@@ -137,6 +144,8 @@ class TensorStatistics:
         """
         y = _dense(y.detach().to(torch.float32))
         self._extremes(y)
+        if math.isinf(self.sketch.minimum) or math.isinf(self.sketch.maximum):  # masks, whose difference is no number
+            y, cascade, own = _bounded(y), _bounded(cascade), None if own is None else _bounded(own)
         y = y if self.ends is None else y.clamp(*self.ends)
         q = self.quantizer
         steps = y if q is None else q.steps(y)
@@ -186,8 +195,8 @@ class TensorStatistics:
             "hi": None,
             "grid": 0 if q is None else q.hi - q.lo + 1,
             "elements": n,
-            "float_min": float(self.minimum.min()),
-            "float_max": float(self.maximum.max()),
+            "float_min": max(float(self.minimum.min()), -LARGEST),
+            "float_max": min(float(self.maximum.max()), LARGEST),
             "clipped_low": float(self.low.sum()) / n,
             "clipped_high": float(self.high.sum()) / n,
             "integers": len(met),
@@ -203,9 +212,8 @@ class TensorStatistics:
     def _histogram(self) -> Histogram:
         """Spread the sketch's bins over bins of equal width between the extremes."""
         bins = self.sketch.bins()
-        most = float(np.finfo(np.float32).max)  # two masks in a sum may give minus infinity
         low, high, bins_low, bins_high = (
-            np.clip(v, -most, most) for v in (self.sketch.minimum, self.sketch.maximum, bins.low, bins.high)
+            np.clip(v, -LARGEST, LARGEST) for v in (self.sketch.minimum, self.sketch.maximum, bins.low, bins.high)
         )
         if low == high:
             return Histogram(float(low), float(high), (int(bins.total),))
