@@ -19,10 +19,9 @@ SETTLED = 1.0
 """Seconds: a younger temporary file may belong to a writer that has not come to locking it."""
 
 
-def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666) -> None:
+def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666, *, links: bool = True) -> None:
     """Write ``data`` under no name or a temporary one, flush it to the disk, rename it to ``path``.
 
-    Where ``path`` is a symbolic link, it stays one, and what it points to is written.
 
     Where the file system can (Linux), the bytes have no name until they are complete, so that a killed process leaves
     nothing; elsewhere, and in the instant between naming and renaming, a killed process leaves a temporary file,
@@ -32,12 +31,13 @@ def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666) ->
         path: of the file.
         data: what shall be in it.
         mode: its permissions, less those the umask takes away.
+        links: whether a symbolic link at ``path`` stays one, and what it points to is written; else it is replaced.
 
     Raises:
         OSError: as the operating system says; ``path`` is as before.
     """
     _check_place(path)
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(path)) if links else path
     # Not tempfile: its files are private to the user, this one gets what the umask allows.
     prefix = f".{path.name[:100]}."
     temporary = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")

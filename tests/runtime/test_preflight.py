@@ -58,7 +58,9 @@ def test_an_engine_of_another_package_needs_memory_only() -> None:
 
 
 def test_candidates() -> None:
-    assert candidates(["a", "b"]) == ("a", "b") and candidates("a") == ("a",)
+    assert candidates(["onednn", "native"]) == ("onednn", "native") and candidates("native") == ("native",)
+    with pytest.raises(EngineError, match="there is no engine 'a'"):
+        candidates(["native", "a"])
     assert candidates("auto")[-1] == "reference" and len(candidates("auto")) >= 3
 
 

@@ -104,7 +104,7 @@ def remember(name: str, result: dict[str, Any]) -> str:
         problem = _distrusted(place)
         if problem:
             return problem
-        write_atomically(place / f"{name}.json", text.encode(), 0o600)
+        write_atomically(place / f"{name}.json", text.encode(), 0o600, links=False)
     except OSError as error:
         return f"{place}: {error.strerror or error}"
     return ""

@@ -283,8 +283,7 @@ class Simulation(Shown, Trainable):
         self._solve(from_observers=from_observers, freezing=from_observers and self.recipe.scales == "fixed")
         if from_observers and self.recipe.learns:
             learn(self)
-            # From now on multipliers follow from the parameters, here as in every copy.
-            self._solve(from_observers=False, freezing=False)
+            self._solved_weights = Snapshot(self._weights())
         elif from_observers:
             enter(self, CALIBRATED[self.recipe.scales])
         deferred = self.recipe.reconstruction_args.get("deferred", False)
