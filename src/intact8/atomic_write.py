@@ -22,7 +22,6 @@ SETTLED = 1.0
 def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666, *, links: bool = True) -> None:
     """Write ``data`` under no name or a temporary one, flush it to the disk, rename it to ``path``.
 
-
     Where the file system can (Linux), the bytes have no name until they are complete, so that a killed process leaves
     nothing; elsewhere, and in the instant between naming and renaming, a killed process leaves a temporary file,
     which the next save to the same path removes.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.calibration import make_observer
+from intact8.calibration.data import Specs
 from intact8.errors import CalibrationError
 
 
@@ -34,7 +35,7 @@ class FakeSimulation(nn.Module):
         self.points = {name: FakePoint(observer, False) for name in ("input", "relu")}
         self.weight_points = self.all_weight_points = {"linear": FakeWeightPoint()}
         names = ["x", "shift"][:inputs]
-        self.input_specs: list[tuple[str, Any, tuple[int | None, ...]]] = [(n, "float32", shape) for n in names]
+        self.input_specs = Specs((n, "float32", shape) for n in names)
         self.calibration: dict[str, Any] = {}
         self.resolved = 0
         self.looked_at: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
@@ -70,6 +71,14 @@ def test_rows_of_padding_are_named() -> None:
     model = nn.Sequential(nn.Embedding(9, 4, padding_idx=0), nn.Linear(4, 2)).eval()
     (message,) = warned(model, torch.tensor([[0, 1, 0, 0], [0, 0, 2, 3]]), intact8.recipes.qat())
     assert "gradients of 0.weight are not" in message and "padding_idx" in message
+
+
+def test_what_cannot_be_copied_or_differentiated_is_prepared() -> None:
+    locked, x = Two("no_grad").eval(), torch.randn(4, 8)
+    locked.lock = threading.Lock()  # type: ignore[assignment]
+    assert warned(locked, x, intact8.recipes.qat()) == []
+    norm_alone = nn.utils.parametrizations.weight_norm(nn.Linear(8, 4, bias=False)).eval()
+    assert warned(norm_alone, x, intact8.recipes.qat()) == []
 
 
 def test_what_is_random_in_training_and_no_layer_of_its_own_is_named() -> None:

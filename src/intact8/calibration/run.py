@@ -197,7 +197,7 @@ def _show(
     """Run this rank's share of the calls."""
     seen = done = 0
     specs = sim.input_specs
-    batched, along = all(shape[:1] == (None,) for _, _, shape in specs), getattr(specs, "along", 0)
+    batched, along = all(shape[:1] == (None,) for _, _, shape in specs), specs.along
     for index, (args, kwargs) in ranks.turns(calls, max_batches):
         _tell_samples(sim, samples((args, kwargs)) if batched else None)
         try:

@@ -73,9 +73,11 @@ def check_name(name: Any) -> None:
     Raises:
         EngineError: there is no such engine.
     """
-    import importlib.metadata
+    if name in (*SPECS, "auto"):
+        return
+    import importlib.metadata  # a load of a known engine does without it
 
-    if name not in (*SPECS, "auto") and not importlib.metadata.entry_points(group=GROUP, name=str(name)):
+    if not importlib.metadata.entry_points(group=GROUP, name=str(name)):
         raise _unknown(name)
 
 

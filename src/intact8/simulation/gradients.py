@@ -39,11 +39,13 @@ def warn_of_other_gradients(model: nn.Module, sim: Simulation, example_inputs: A
     Warns:
         CaptureWarning: names the first parameters.
     """
-    args, kwargs = few_samples(sim.captured, *call_of(example_inputs))
     told = {*sim.captured.untrained}  # these training warns of
+    if all(name in told or not p.requires_grad for name, p in model.named_parameters()):
+        return
+    args, kwargs = few_samples(sim.captured, *call_of(example_inputs))
     try:  # of a copy, for a model may keep tensors that belong to the graph, and could not be copied afterwards
         model = copy.deepcopy(model).eval()
-    except RuntimeError:
+    except Exception:  # noqa: BLE001 - a model may hold anything, locks and generators too, which nothing copies
         return
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in told}
     with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
@@ -58,14 +60,13 @@ def warn_of_other_gradients(model: nn.Module, sim: Simulation, example_inputs: A
     largest = max((float(g.norm()) for g in (*theirs.values(), *ours.values())), default=0.0)
     other = [name for name, g in theirs.items() if name in ours and _apart(g, ours[name], largest * NOTHING)]
     if other:
-        names = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
         why = (
             "a simulation follows what the model computes, not what it does to gradients (detach, torch.no_grad, "
             "hooks, an autograd.Function with a backward pass of its own, padding_idx or scale_grad_by_freq of an "
             "embedding, tensors kept in evaluation)"
         )
         remedy = "freeze what shall not move (requires_grad_(False)), or train the float model and quantize it then"
-        what = f"gradients of {names} are not the model's in the simulation"
+        what = f"gradients of {_first(other)} are not the model's in the simulation"
         warn(CaptureWarning(f"{what}. Reason: {why}. Remedy: {remedy}"))
 
 
@@ -81,11 +82,15 @@ def warn_of_what_is_left_out(model: nn.Module) -> None:
         if isinstance(module, nn.RReLU) or (isinstance(module, nn.MultiheadAttention) and module.dropout > 0)
     ]
     if found:
-        names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        what = f"training a simulation leaves out the dropout inside of attention, and the chance in RReLU: {names}"
+        left_out = "the dropout inside of attention, and the chance in RReLU"
+        what = f"training a simulation leaves out {left_out}: {_first(found)}"
         why = "they are no layers of their own, and the model was captured as it evaluates"
         remedy = "set their dropout to 0 where that is meant, or drop probabilities by an nn.Dropout"
         warn(CaptureWarning(f"{what}. Reason: {why}. Remedy: {remedy}"))
+
+
+def _first(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _gradients(
@@ -100,7 +105,7 @@ def _gradients(
         draws = torch.Generator().manual_seed(0)
         factors = [torch.randn(y.shape, generator=draws).to(y.device, y.dtype) for y in found]
         gradients = torch.autograd.grad(found, list(weights.values()), factors, allow_unused=True)
-    except (RuntimeError, NotImplementedError):  # a backward pass of anybody's code; training will say what is wrong
+    except Exception:  # noqa: BLE001 - a backward pass is anybody's code; training will say what is wrong
         return {}
     pairs = zip(weights.items(), gradients, strict=True)
     return {name: torch.zeros_like(w) if g is None else g.to_dense() for (name, w), g in pairs}
