@@ -7,6 +7,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -343,6 +344,30 @@ def test_a_simulation_that_moves_trains_on_with_the_integers_that_ship() -> None
     assert sim.resolved
     next(iter(sim.points.values())).scale.mul_(2)
     assert not sim.resolved
+
+
+@pytest.mark.parametrize("scales", ["learned", "lsq+", "pact", "observed", "fixed"])
+@pytest.mark.parametrize("granularity", ["per_channel", "per_tensor"])
+def test_copies_have_the_integers_of_a_simulation_that_was_not_trained(scales: str, granularity: str) -> None:
+    """Nor do weights that move alone make the solver forget what scales that stayed were solved for."""
+    recipe = intact8.recipes.qat(scales)
+    recipe = replace(recipe, weight=replace(recipe.weight, granularity=granularity))
+    net, x = model(), torch.randn(16, 3, 9, 9, generator=torch.Generator().manual_seed(2))
+    sim, loaded = intact8.prepare(net, x, recipe), intact8.prepare(net, x, recipe)
+    intact8.calibrate(sim, x)
+
+    def require_the_same() -> None:
+        loaded.load_state_dict(sim.state_dict())
+        wanted = digest(intact8.convert(sim.eval()))
+        for other in (copy.deepcopy(sim), pickle.loads(pickle.dumps(sim)), loaded.eval()):
+            assert digest(intact8.convert(other)) == wanted
+
+    require_the_same()
+    with torch.no_grad():
+        for name, parameter in sim.named_parameters():
+            if not name.startswith("quantizers."):
+                parameter.add_(0.1 * parameter.abs().mean())
+    require_the_same()
 
 
 def test_modules_of_a_simulation_stay() -> None:

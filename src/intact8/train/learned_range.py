@@ -36,6 +36,11 @@ class LearnedRange(LearnedScale):
         """Whether the ends of the range have gradients of their own."""
         return self.below is not None
 
+    @property
+    def moved(self) -> bool:
+        """Whether an end of the range has changed since it started."""
+        return super().moved or (self.below is not None and self.below.moved)
+
     def begin(self, scale: Tensor, zero_point: int) -> None:
         """Set the range by its scale and zero point."""
         self.start(scale)

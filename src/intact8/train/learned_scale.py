@@ -68,13 +68,13 @@ class LearnedScale(nn.Module):
     @property
     def moved(self) -> bool:
         """Whether the scale has changed since it started."""
-        return not torch.equal(self.value, self.smallest / FLOOR)
+        return not torch.equal(_bound(self.value.detach()), self.smallest)
 
     def start(self, scale: Tensor) -> None:
         """Set the scale and its bound."""
         with torch.no_grad():
             self.value.copy_(scale)
-            self.smallest.copy_((scale * FLOOR).clamp(min=SMALLEST_SCALE))
+            self.smallest.copy_(_bound(self.value))
 
     def forward(self) -> Tensor:
         """Return the scale."""
@@ -82,6 +82,11 @@ class LearnedScale(nn.Module):
             return self._now
         scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
         return scale
+
+
+def _bound(scale: Tensor) -> Tensor:
+    """Return the least that scales which start here may become, exact but for the tiniest: FLOOR is a power of two."""
+    return (scale * FLOOR).clamp(min=SMALLEST_SCALE)
 
 
 @contextmanager
@@ -118,6 +123,11 @@ class LearnedScales(nn.Module):
     def __iter__(self) -> Iterator[LearnedScale]:
         """Iterate over the scales of each matrix."""
         return iter(self.parts)  # type: ignore[arg-type]
+
+    @property
+    def moved(self) -> bool:
+        """Whether a scale has changed since it started."""
+        return any(part.moved for part in self)
 
     @property
     def value(self) -> Tensor:

@@ -1,6 +1,7 @@
 """Multipliers of frozen scales stay while their proofs hold for the present biases.
 
-Weights cannot break a proof: those that outgrow a frozen grid are clipped (``intact8.simulation.weights``).
+Weights cannot break a proof: those that outgrow a frozen grid are clipped (``intact8.simulation.weights``). Those of a
+learned grid are not, it must have room for them.
 """
 
 from __future__ import annotations
@@ -45,4 +46,4 @@ def violated(
     # Rounding the bias to its grid moves it by half of a multiplier.
     steps = layer.bias_steps(scale, s_y) + 0.5 * a / b
     bad: Array = b > largest_denominator(form, steps, residual, engines=engines)
-    return bad
+    return bad if layer.least is None else bad | (layer.least > scale * (1 + NOISE))

@@ -32,7 +32,11 @@ ROUNDING_ERROR = 12**-0.5
 
 
 class Layer:
-    """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
+    """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers.
+
+    ``held`` says whether multipliers found before stay with present scales: these were frozen, or learning has yet to
+    move them. ``least`` are scales that learned ones may not fall below, for pair sums; None where they may.
+    """
 
     def __init__(self, node: Node, q: QuantizedGraph, fresh: bool) -> None:
         self.node, self.tensors, self.point = node, q.tensors, q.all_weight_points[node.name]
@@ -48,12 +52,15 @@ class Layer:
         self.base = base.astype(np.float64)
         if p.scheme.granularity == "per_tensor":
             self.base = np.full_like(self.base, self.base.max())
+        self.held, self.least = not fresh and (p.source == "held" or p.unmoved), None
         if stays:
             assert p.source == "held" or p.learner is not None
             present = p.scale if p.source == "held" or p.learner is None else p.learner().detach()
             own = np.broadcast_to(present.double().cpu().numpy(), self.base.shape)
             # Only room for pair sums still depends on the weights.
-            self.base = np.maximum(own, self.base) if pairs_can_saturate(p.lo, p.hi, p.portable) else own.copy()
+            saturates = pairs_can_saturate(p.lo, p.hi, p.portable)
+            self.least = base.astype(np.float64) if saturates and p.source == "learned" else None
+            self.base = np.maximum(own, self.base) if saturates else own.copy()
 
     def bias_steps(self, scale: Array, s_y: float) -> Array:
         """Return |bias| in output steps for these weight scales, corrected where the recipe wants it."""

@@ -122,6 +122,11 @@ class QuantPoint(ResizableBuffers):
         return self.scale
 
     @property
+    def unmoved(self) -> bool:
+        """Whether a learned scale is still where learning started: at ``scale``, which multipliers were solved for."""
+        return self.source == "learned" and self.learner is not None and not self.learner.moved
+
+    @property
     def learned_zero_point(self) -> int:
         """The zero point that the learner gives; ``zero_point`` where it is not learned."""
         return self.learner.zero_point() if isinstance(self.learner, LearnedRange) else self.zero_point_value
@@ -251,6 +256,11 @@ class WeightPoint(ResizableBuffers):
     def moving(self) -> bool:
         """Whether forward uses another scale than ``scale``."""
         return self.training and self.source in ("weights", "learned")
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether learned scales are still where learning started: at ``scale``, which multipliers were solved for."""
+        return self.source == "learned" and self.learner is not None and not self.learner.moved
 
     @property
     def known(self) -> bool:

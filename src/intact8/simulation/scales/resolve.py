@@ -309,7 +309,7 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
     s_x, s_y, req = x.scale_value, y.scale_value, q.requantizations[node.name]
     slopes = slopes_of(node, q) if is_leaky(node) else None
     bad = None
-    if layer.point.source == "held" and not state.fresh:
+    if layer.held:
         residual = 0.0 if shared is None else 255.0 * shared["residual_a"][0] / shared["b"][0]
         form = "leaky" if slopes is not None else "affine" if shared is None else "fused"
         bad = violated(layer, req, s_x, s_y, form, residual, q.recipe.engines)
@@ -318,7 +318,7 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
             bad = bad if same else np.ones_like(bad)
         if bad is not None and not bad.any() and slopes is None:
             return
-        if bad is not None and bad.any():
+        if bad is not None and bad.any() and layer.point.source == "held":
             state.repaired[node.name] = int(bad.sum())
     target = s_x * layer.base / s_y
     if shared is not None:

@@ -21,7 +21,7 @@ class SolverState:
     def __init__(self, q: QuantizedGraph, from_observers: bool, freezing: bool) -> None:
         self.q, self.fresh, self.freezing = q, from_observers, freezing
         # Observed and learned scales are nominal: multipliers that were found for them before need not stay.
-        self.keep = not from_observers and all(p.source == "held" for p in q.points.values())
+        self.keep = not from_observers and all(p.source == "held" or p.unmoved for p in q.points.values())
         self.scale: dict[str, float] = {}
         self.zero_point: dict[str, int] = {}
         self.pinned: set[str] = set()
@@ -98,7 +98,7 @@ def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
     if not point.fixed and (from_observers or point.source == "observed") and point.observer.count:
         scale, zero_point = point.observed_qparams()
         return float(np.float32(scale)), zero_point
-    if point.source == "learned" and not from_observers:
+    if point.source == "learned" and not point.unmoved and not from_observers:
         assert point.learner is not None
         return float(point.learner().detach()), point.learned_zero_point
     if not point.calibrated:
