@@ -17,7 +17,7 @@ from tests.train.networks import prepared
 from torch import Tensor, nn
 
 import intact8
-from intact8.errors import StateError
+from intact8.errors import CaptureWarning, StateError
 from intact8.program.file import digest
 from intact8.simulation.parameters import copy_parameters
 
@@ -373,7 +373,7 @@ def test_copies_have_the_integers_of_a_simulation_that_was_not_trained(scales: s
 def test_modules_of_a_simulation_stay() -> None:
     """A new head would be listed among the parameters, trained, and never be computed with."""
     sim = intact8.prepare(nn.Sequential(nn.Linear(4, 2)), torch.zeros(2, 4))
-    for replace in (
+    for change in (
         lambda: sim.set_submodule("0", nn.Linear(4, 3)),
         lambda: setattr(sim, "0", nn.Identity()),
         lambda: sim.add_module("0", nn.Identity()),
@@ -381,7 +381,7 @@ def test_modules_of_a_simulation_stay() -> None:
         lambda: setattr(sim, "0", None),
     ):
         with pytest.raises(StateError, match="replaced or removed"):
-            replace()
+            change()
     sim.add_module("0", sim.get_submodule("0"))
     sim.add_module("metric", nn.Identity())
 
@@ -396,3 +396,23 @@ def test_a_simulation_stays_float32() -> None:
         assert sim.float().to("cpu", torch.float32) is sim
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        "register_forward_pre_hook",
+        "register_forward_hook",
+        "register_full_backward_pre_hook",
+        "register_full_backward_hook",
+    ],
+)
+def test_a_hook_that_would_never_be_called_is_said_to_be_so(register: str) -> None:
+    sim = intact8.prepare(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)).eval(), torch.zeros(2, 4))
+    with pytest.warns(CaptureWarning, match="will not be called"):
+        handle = getattr(sim.get_submodule("0"), register)(lambda *_: None)
+    handle.remove()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sim.register_forward_hook(lambda *_: None)
+        sim.get_submodule("1").register_forward_hook(lambda *_: None)

@@ -8,9 +8,11 @@ import pytest
 import torch
 from tests.gradients import clamp
 from tests.simulation.networks import quantized
+from tests.train.networks import prepared
 from torch import Tensor, nn
 
 import intact8
+from intact8.errors import StateError
 from intact8.train.straight_through import forward_as, round_ste
 
 
@@ -144,3 +146,16 @@ def test_learned_scales_ship_as_they_are() -> None:
         assert shipped == float(point.scale.detach()) and abs(shipped / scale - 1) < 0.03  # made tie-free, no more
     report = intact8.verify(program, torch.randn(4, 3, 8, 8), sim=sim)
     assert report.exact and not report.uncertified
+
+
+@pytest.mark.parametrize("scales", ["learned", "lsq+", "pact", "observed", "fixed"])
+def test_gradients_are_not_differentiated_again(scales: str) -> None:
+    """Without a refusal, a gradient penalty has no effect at all."""
+    sim = prepared(scales).train()
+    x = torch.randn(4, 2, 6, 6, requires_grad=True)
+    (first,) = torch.autograd.grad(sim(x).sum(), x)
+    assert first.any()
+    with pytest.raises(StateError, match="cannot be differentiated again"):
+        torch.autograd.grad(sim(x).sum(), x, create_graph=True)
+    (double,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    assert double.requires_grad  # a graph that goes around the simulation is nobody's business

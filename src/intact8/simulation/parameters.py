@@ -4,14 +4,47 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from intact8.errors import CaptureWarning, warn
 from intact8.train.branch import Branch
 
 
 class Namespace(Branch):
-    """A branch of the original module tree: it holds parameters and children, and computes nothing."""
+    """A branch of the original module tree: it holds parameters and children, and computes nothing.
+
+    Registering a hook warns that it is never called.
+    """
+
+    def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> RemovableHandle:
+        """Register what is never called."""
+        return self._warned(super().register_forward_pre_hook(*args, **kwargs))
+
+    def register_forward_hook(self, *args: Any, **kwargs: Any) -> RemovableHandle:
+        """Register what is never called."""
+        return self._warned(super().register_forward_hook(*args, **kwargs))
+
+    def register_full_backward_pre_hook(self, *args: Any, **kwargs: Any) -> RemovableHandle:
+        """Register what is never called."""
+        return self._warned(super().register_full_backward_pre_hook(*args, **kwargs))
+
+    def register_full_backward_hook(self, *args: Any, **kwargs: Any) -> RemovableHandle:
+        """Register what is never called."""
+        return self._warned(super().register_full_backward_hook(*args, **kwargs))
+
+    @staticmethod
+    def _warned(handle: RemovableHandle) -> RemovableHandle:
+        what = "a hook is registered on a module of a simulation, and will not be called"
+        why = "the simulation computes the graph that was captured, not its modules one after the other"
+        remedy = (
+            "register it on the simulation itself, or, where it changes what the model computes, on the model before "
+            "intact8.prepare; intact8.compare shows what layers compute"
+        )
+        warn(CaptureWarning(f"{what}. Reason: {why}. Remedy: {remedy}"))
+        return handle
 
 
 def copy_parameters(root: nn.Module, model: nn.Module) -> None:

@@ -54,6 +54,7 @@ from intact8.train.scale_phase import (
     learned_scales,
 )
 from intact8.train.snapshot import Snapshot
+from intact8.train.straight_through import first_order
 from intact8.train.trainable import Trainable
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -314,7 +315,7 @@ class Simulation(Shown, Trainable):
     def outputs_of(self, inputs: list[Tensor]) -> list[Tensor]:
         """Return the outputs of the graph, in its order, for flat inputs."""
         values = self.run(inputs)
-        outputs = [real(values[name]) for name in self.graph.outputs]
+        outputs = first_order([real(values[name]) for name in self.graph.outputs], inputs)
         return connected(self, outputs, lambda: [p for _, p in learned_scales(self)])
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from intact8.errors import StateError
 from intact8.train import fused
 
 Watch = Callable[[Tensor], None]
@@ -21,6 +22,28 @@ Watch = Callable[[Tensor], None]
 
 End = int | Tensor
 """An end of a range of integers; float32 () on the values' device where it depends on a scale that is learned there."""
+
+
+def first_order(outputs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """Return the outputs, whose backward refuses to be differentiated itself: its gradients have no graph.
+
+    Raises (in that backward):
+        StateError: it was asked for with ``create_graph=True``.
+    """
+    for y in outputs if torch.is_grad_enabled() else ():
+        if y.grad_fn is not None and not any(y is x for x in inputs):
+            y.grad_fn.register_prehook(_refuse_second)
+    return outputs
+
+
+def _refuse_second(_gradients: tuple[Tensor, ...]) -> None:
+    if torch.is_grad_enabled():
+        raise StateError(
+            "gradients of a simulation cannot be differentiated again (create_graph=True)",
+            where="Simulation",
+            why="straight through rounding there is a gradient, but no second derivative",
+            remedy="leave out what needs it (a gradient penalty, say), or compute that with the float model",
+        )
 
 
 def rounding_to(lo: int, hi: int) -> tuple[float, float]:
