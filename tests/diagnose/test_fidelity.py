@@ -46,6 +46,17 @@ def test_the_first_operation_that_loses_it_is_named() -> None:
     assert row["sqnr"] < 20 < row["plain"] and program.provenance["lost"]["node"] == "2"
 
 
+def test_weights_that_changed_after_calibration_are_named_as_the_cause() -> None:
+    sim = calibrated()
+    with torch.no_grad():
+        for parameter in sim.parameters():
+            parameter.mul_(1.7)
+    with pytest.warns(AccuracyWarning, match=r"weights have changed since calibration: .*reset=True"):
+        program = intact8.convert(sim)
+    (hit,) = (h for h in intact8.lint(program) if h.id == "IQ605")
+    assert "weights have changed since calibration" in hit.message
+
+
 def test_errors_of_few_samples_are_seen_where_samples_are_small() -> None:
     """A function that jumps at what rounds to it is right or all wrong."""
     x = torch.full((16, 1), 0.5)

@@ -48,6 +48,9 @@ APART = 0.01
 NOISE = 3.0
 """An output below this ratio (dB) is told in any case."""
 
+OUTGROWN = 0.2
+"""Share of what calibration saw: values of its samples further beyond it show that weights have changed."""
+
 CLEAN = 60.0
 """A tensor counts as no better than this (dB), so that the first rounding is not taken for a loss."""
 
@@ -351,7 +354,25 @@ def _first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str
     node = sim.graph.nodes[name]
     if node.op in ("quantize", "dequantize", "requantize"):
         node = sim.graph.nodes[node.inputs[0]]
-    return {"node": node.name, "op": node.op, "module": node.module, "before": before, "after": after}
+    found = {"node": node.name, "op": node.op, "module": node.module, "before": before, "after": after}
+    return {**found, **_outgrown(sim, wanted)}
+
+
+def _outgrown(sim: Simulation, wanted: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return a sentence of the point whose values, of calibration samples, are furthest beyond what calibration saw."""
+    worst, found = OUTGROWN, {}
+    for name, point in sim.points.items():
+        values = [wanted[n] for n in sim.placed.points[name].observed if n in wanted and wanted[n].numel()]
+        if not point.observer.count or point.fixed or not values:
+            continue
+        low, high = point.observer.minimum, point.observer.maximum
+        now = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+        room = max(high, 0.0) - min(low, 0.0)
+        beyond = max(now[1] - high, low - now[0]) / room if room > 0 else 0.0
+        if beyond > worst:
+            ranges = f"calibration saw {low:.3g} to {high:.3g} at {name}, now it is {now[0]:.3g} to {now[1]:.3g}"
+            worst, found = beyond, {"outgrown": f"weights have changed since calibration: {ranges}"}
+    return found
 
 
 def _steep(before: float, after: float) -> bool:
@@ -373,12 +394,15 @@ def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mappi
     if trained:
         remedy = "look at its accuracy (intact8.evaluate); where that is poor, give learned scales a lower rate"
         lost_at = f"Training has moved the scales; most is lost at {where}. Remedy: {remedy}"
+    elif "outgrown" in lost:
+        remedy = "calibrate again (intact8.calibrate(sim, data, reset=True))"
+        lost_at = f"Most is lost at {where}; {lost['outgrown']}. Remedy: {remedy}"
     elif _steep(lost["before"], lost["after"]):
         lost_at = f'It is first lost at {where}. Remedy: keep it float (overrides={{"{lost["node"]}": None}})'
     else:
         remedy = "calibrate on more data, or with intact8.recipes.accurate()"
         lost_at = f"It is lost little by little, most at {where}. Remedy: {remedy}"
-    if not trained and sim.recipe.between_layers != "float" and any(map(_is_behind, bad)):
+    if not trained and "outgrown" not in lost and sim.recipe.between_layers != "float" and any(map(_is_behind, bad)):
         lost_at += ', or round less between layers (Recipe(between_layers="float_residual"), or "float")'
     return (
         f"{len(bad)} of {len(set(sim.graph.outputs))} outputs are far from the float network's on calibration samples: "

@@ -76,14 +76,16 @@ def output_far_from_float(subject: Any) -> Iterator[Hit]:
     operation named is the first one that costs more than 6 dB, or, where the loss is gradual, the one that costs most.
     `intact8.compare(model, sim, data)` shows all of them.
 
-    Remedy: keep the operation that is named float, calibrate on more or other data, or try recipes.accurate()
+    Remedy: keep the operation that is named float, calibrate on more or other data, or try recipes.accurate(); where
+    weights have changed since calibration, calibrate again (`intact8.calibrate(sim, data, reset=True)`)
     """
     lost = subject.program.provenance.get("lost")
     for row in subject.program.provenance.get("outputs", []) if isinstance(lost, dict) else []:
         if row.get("plain", ...) is not ...:
             plain = "" if row["plain"] is None else f", weights and layer inputs in 8 bits alone {row['plain']:.1f} dB"
             loss = f"{lost['node']} ({lost['op']}): {lost['before']:.1f} dB before, {lost['after']:.1f} dB behind"
-            message = f"{row['name']} has {row['sqnr']:.1f} dB{plain}; most is lost at {loss}"
+            changed = f"; {lost['outgrown']}" if isinstance(lost.get("outgrown"), str) else ""
+            message = f"{row['name']} has {row['sqnr']:.1f} dB{plain}; most is lost at {loss}{changed}"
             yield Hit(message, str(lost["module"]), str(lost["node"]), data={**row, "lost": lost})
 
 
