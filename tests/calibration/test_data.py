@@ -233,3 +233,10 @@ class Attention(nn.Module):
 def test_samples_are_counted_along_the_dimension_that_is_theirs(model: nn.Module, samples: int) -> None:
     x = torch.randn(5, 40, 6)
     assert intact8.calibrate(intact8.prepare(model.eval(), x), [x, x]).samples == 2 * samples
+
+
+def test_a_whole_tensor_of_steps_first_is_cut_along_its_samples() -> None:
+    sim = intact8.prepare(nn.LSTM(6, 8).eval(), torch.randn(40, 2, 6), dynamic_shapes={"input": {0: "steps"}})
+    found = list(batches(torch.randn(50, 40, 6), sim.input_specs, torch.device("cpu")))
+    assert [args[0].shape[:2] for args, _ in found] == [(50, SLICE), (50, 40 - SLICE)]
+    assert length(torch.randn(50, 40, 6), sim.input_specs) == 2

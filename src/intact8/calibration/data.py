@@ -70,7 +70,8 @@ def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[
     Args:
         data: one of
 
-            - a tensor or array: samples along dimension 0, cut into batches of SLICE (or of the model's batch size);
+            - a tensor or array, cut into batches of SLICE samples (or of the model's batch size) along dimension 0, or
+              1 where the model takes steps first;
             - a dict: one batch, by input name;
             - any other iterable (list, tuple, generator, DataLoader): batches, each a tensor or array, a tuple or list
               whose first n elements are the model's n inputs (what follows are labels), or a dict by input name
@@ -108,7 +109,7 @@ def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[
 def length(data: Any, specs: Sequence[Spec]) -> int | None:
     """Return the number of batches :func:`batches` will give; None where it cannot be known beforehand."""
     if _is_whole(data):
-        return -(-len(data) // _slice(specs)) if data.ndim else None
+        return len(_pieces(data, specs)) if data.ndim else None
     if isinstance(data, Mapping):
         return 1
     try:
@@ -205,14 +206,17 @@ def raw_batches(data: Any, specs: Sequence[Spec] = ()) -> Iterator[Any]:
     if _is_whole(data):
         if data.ndim == 0:
             raise CalibrationError("the calibration data is a single number", remedy=_HOW)
-        size = _slice(specs)
-        return (data[i : i + size] for i in range(0, len(data), size))
+        return (data[piece] for piece in _pieces(data, specs))
     return iter([data]) if isinstance(data, Mapping) else _iterate(data)
 
 
-def _slice(specs: Sequence[Spec]) -> int:
-    shape = specs[0][2] if specs else ()
-    return shape[0] if shape and isinstance(shape[0], int) else SLICE
+def _pieces(whole: Any, specs: Sequence[Spec]) -> list[tuple[slice, ...]]:
+    """Return what indexes each batch of a tensor: SLICE of its samples, or as many as the first input's shape says."""
+    along, shape = specs.along if isinstance(specs, Specs) else 0, specs[0][2] if specs else ()
+    along = along if whole.ndim > along else 0
+    own = shape[along] if len(shape) > along else None
+    size = own if isinstance(own, int) else SLICE
+    return [(slice(None),) * along + (slice(i, i + size),) for i in range(0, whole.shape[along], size)]
 
 
 def _iterate(data: Any) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
-from intact8.calibration.data import SLICE, Specs, batches
+from intact8.calibration.data import Specs, batches, raw_batches
 from intact8.capture import Captured
 from intact8.errors import InputError
 
@@ -67,7 +67,7 @@ def chunks(
     largest = max(math.prod(known(node.shape)) for node in graph)
     bound = max(1, int(min(elements / max(largest, 1), LARGEST if most is None else most)))
     left, empty = samples, True
-    for entry in _entries(data, specs[0][2] if specs else ()):
+    for entry in raw_batches(data, specs):
         (call,) = batches([entry], specs, device)
         empty = False
         inputs = [_channels_last(t) for t in captured.flatten(*call)]
@@ -112,15 +112,6 @@ def _count(entry: Any) -> int | None:
     if isinstance(entry, Mapping):
         return _count(next(iter(entry.values()), None))
     return _count(entry[0]) if isinstance(entry, list | tuple) and entry else None
-
-
-def _entries(data: Any, shape: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield the batches of the data; a tensor is cut into batches of the size that the first input's shape demands."""
-    if isinstance(data, Tensor | np.ndarray) and data.ndim:
-        size = shape[0] if shape and isinstance(shape[0], int) else SLICE
-        return (data[i : i + size] for i in range(0, len(data), size))
-    whole = isinstance(data, Mapping | str | bytes) or not isinstance(data, Iterable)
-    return iter([data]) if whole else iter(data)
 
 
 def cut(value: Any, index: Any, whole: int) -> Any:

@@ -12,7 +12,7 @@ from torch import nn
 
 from intact8 import recipes
 from intact8.api import quantize
-from intact8.calibration.data import first_batch, raw_batches
+from intact8.calibration.data import Specs, first_batch, raw_batches
 from intact8.calibration.distributed import checksum, ranks_for
 from intact8.calibration.dynamic_dimensions import changing
 from intact8.capture import capture
@@ -115,7 +115,7 @@ def tune(
     dynamic, data = changing(model, example, data)
     with torch.inference_mode(False):
         captured = capture(model, example, dynamic_shapes=dynamic)
-    batches = list(raw_batches(data))
+    batches = list(raw_batches(data, Specs.of(captured.graph, captured.layout)))
     objective = make_objective(model, captured, batches, evaluate, metric, higher_is_better)
     judge = None
     if held_out is not None:
