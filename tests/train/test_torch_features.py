@@ -148,6 +148,24 @@ def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> No
     assert not optimizers._waiting or sim not in optimizers._waiting
 
 
+def test_an_optimizer_whose_closure_computes_gradients_is_not_idle() -> None:
+    sim, other = prepared("learned").train(), nn.Linear(2, 2)
+    sim(batch(0)[0]).sum().backward()  # nobody's step follows
+
+    def closure() -> Tensor:
+        loss = other(torch.ones(1, 2)).sum()
+        loss.backward()
+        return loss
+
+    for given in ({"closure": closure}, closure):
+        other.zero_grad()
+        optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+        optimizer.step(**given) if isinstance(given, dict) else optimizer.step(given)
+    other.zero_grad()
+    with pytest.raises(intact8.StateError, match="SGD moves nothing"):
+        torch.optim.SGD(other.parameters(), lr=0.1).step()
+
+
 def test_what_wraps_a_simulation_is_not_prepared_again() -> None:
     sim = prepared("learned")
     for wrapped in (sim, nn.Sequential(sim, nn.ReLU()), AveragedModel(sim)):

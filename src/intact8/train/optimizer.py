@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -135,9 +135,11 @@ def expect_step(sim: Trainable) -> None:
         _hooks.append(register_optimizer_step_pre_hook(_before_step))
 
 
-def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+def _before_step(optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    owned, idle = {id(p) for p in parameters}, all(p.grad is None for p in parameters)
+    # A closure computes gradients in the step, so that none are there before.
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    owned, idle = {id(p) for p in parameters}, closure is None and all(p.grad is None for p in parameters)
     for sim in list(_waiting):
         own = [p for p in sim.parameters() if id(p) in owned]
         if own:
