@@ -105,6 +105,12 @@ def test_bad_inputs_are_named(args: Any, named: Any, where: str, what: str) -> N
     assert caught.value.where == where and what in caught.value.what and caught.value.remedy
 
 
+def test_a_dict_or_a_tuple_of_inputs_is_said_to_be_spread() -> None:
+    for given, remedy in (({"x": X, "bias": BIAS}, r"run\(\*\*inputs\)"), ((X, BIAS), r"run\(\*inputs\)")):
+        with pytest.raises(InputError, match=remedy):
+            run(given)
+
+
 def test_infinities_saturate() -> None:
     x = np.full(X.shape, np.inf, np.float32)
     x[:, :, ::2] = -np.inf

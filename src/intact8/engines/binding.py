@@ -142,8 +142,17 @@ def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) ->
         values[name] = value
     missing = [name for name in program.inputs if name not in values]
     if missing:
-        raise InputError("the input is missing", where=missing[0], remedy=f"give all of {expected}")
+        remedy = (_as_arguments(args[0]) if len(args) == 1 else "") or f"give all of {expected}"
+        raise InputError("the input is missing", where=missing[0], remedy=remedy)
     return values
+
+
+def _as_arguments(value: Any) -> str:
+    """Return how to give arrays that a dict, list or tuple holds; "" for what holds none."""
+    if isinstance(value, Mapping):
+        return "give inputs by name as arguments: run(**inputs)"
+    arrays = isinstance(value, list | tuple) and any(is_torch(v) or isinstance(v, np.ndarray) for v in value)
+    return "give inputs as arguments one after the other: run(*inputs)" if arrays else ""
 
 
 def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: str) -> Array:
@@ -205,7 +214,7 @@ def _numpy(name: str, value: Any) -> Array:
         array = np.asarray(value)
         return array if array.flags.aligned else array.copy()  # engines read aligned numbers
     what = f"expected a numpy array or torch tensor, got {type(value).__name__}"
-    raise InputError(what, where=name, remedy="numpy.asarray(x, dtype)")
+    raise InputError(what, where=name, remedy=_as_arguments(value) or "numpy.asarray(x, dtype)")
 
 
 def check_inputs(program: Program, inputs: Mapping[str, Any], integers: Container[str]) -> dict[str, Array]:
