@@ -90,6 +90,31 @@ def test_outputs_behind_islands_are_compared_within_a_tolerance(program: Program
         reproduce(Liar(program, "softmax", "floats"), "liar")
 
 
+def test_a_step_of_the_output_grid_behind_islands_is_no_difference() -> None:
+    """A grid that is coarse beside what the samples give: nearly all its numbers are zero, and one is another step."""
+    tensors = {
+        "x": Tensor("x", "float32", (None, 8)),
+        "s": Tensor("s", "float32", (None, 8)),
+        "q": Tensor("q", "uint8", (None, 8), float(np.float32(0.4)), 0),
+        "y": Tensor("y", "float32", (None, 8)),
+    }
+    ops = (
+        Op("s", "float.softmax", ("x",), {"axis": 1}, note="no integer form yet"),
+        Op("q", "quantize", ("s",), {"lo": 0, "hi": 255}),
+        Op("y", "dequantize", ("q",)),
+    )
+    program = Program(tensors, ops, ("x",), ("y",))
+    check(program)
+    coarse = with_golden(program)
+    assert coarse.golden is not None and 0 in coarse.golden.outputs
+    assert reproduce(Liar(coarse, "q"), "liar").near == 1
+    fine = with_golden(
+        replace(program, tensors={**tensors, "q": Tensor("q", "uint8", (None, 8), float(np.float32(0.004)), 0)})
+    )
+    with pytest.raises(EngineError, match="behind float islands"):
+        reproduce(Liar(fine, "s", "floats"), "liar")
+
+
 def test_the_patterns_of_a_float_input_reach_its_grid(program: Program) -> None:
     golden = Golden(tuple((p, 1) for p in PATTERNS))
     grid = program.tensors["xq"]

@@ -494,3 +494,28 @@ def test_rows_that_a_lookup_shortens_are_short_in_the_program_and_whole_in_the_m
     assert all(torch.equal(a, table.weight) for a, table in zip(before, (model.table, model.bag), strict=True))
     intact8.calibrate(sim, [x])
     assert torch.allclose(sim(x), model(x), atol=0.02)
+
+
+def test_views_of_constants_of_another_layout() -> None:
+    """zeros_like of a transposed tensor is transposed in the model, and made anew in the capture."""
+
+    def zeros(x: Tensor, m: Any) -> Tensor:
+        flat = torch.zeros_like(x.transpose(1, 2)).add(1).transpose(1, 2).view(len(x), 20)
+        return x.reshape(len(x), 20) + flat
+
+    check(Function(zeros), torch.randn(3, 4, 5))
+
+
+def test_a_tensor_of_the_forward_pass_is_written_to_by_indices_twice() -> None:
+    """What a formula names while it is recorded is not what later writes go to."""
+
+    def ranks(x: Tensor, m: Any) -> Tensor:
+        places = torch.empty(5, dtype=torch.int64)
+        order = torch.tensor([3, 1, 0, 4, 2])
+        places[order] = torch.arange(5)
+        values = torch.zeros(5)
+        values[places] = torch.arange(5.0)
+        values[order] += 1.0
+        return x[:, places] + values
+
+    check(Function(ranks), torch.randn(3, 5))

@@ -45,10 +45,28 @@ class SharedGrid(nn.Module):
         return torch.cat([self.a(x) * self.b(x).sigmoid() / 20, 20 * self.c(x)], -1)
 
 
+class NothingYet(nn.Module):
+    """A product with a state that is zero at the start, as state space models have it: its result has no range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.a(x) / 1e6
+        state = torch.relu(self.b(x) - 1e6)
+        return a * self.b(x) + a * state
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "bound"),
-    [(LargeMean(), (4, 3, 128, 128), 0.02), (SmallFactors(), (4, 1500, 8), 0.02), (SharedGrid(), (64, 8), 0.02)],
-    ids=["large-mean", "small-factors", "shared-grid"],
+    [
+        (LargeMean(), (4, 3, 128, 128), 0.02),
+        (SmallFactors(), (4, 1500, 8), 0.02),
+        (SharedGrid(), (64, 8), 0.02),
+        (NothingYet(), (64, 8), 0.03),
+    ],
+    ids=["large-mean", "small-factors", "shared-grid", "nothing-yet"],
 )
 def test_close_to_float(model: nn.Module, shape: tuple[int, ...], bound: float) -> None:
     torch.manual_seed(0)

@@ -308,6 +308,8 @@ class Builder(ConstantStore):
             kept = {k for k, n in self.named.items() if n not in self.constants}
             self._nodes_of = {k: v for k, v in self._nodes_of.items() if k in kept}
             self.named = {k: n for k, n in self.named.items() if k in kept}
+        if target is torch.ops.aten.view.default:  # what zeros_like makes here may have another layout than the model's
+            target = torch.ops.aten.reshape.default
         with torch.no_grad():
             result = target(*args, **kwargs)
         self.record(flat, target, args, kwargs, leaves([result]))
@@ -381,7 +383,16 @@ class Builder(ConstantStore):
         inner = None if pure is None else decompose(call, pure, formula)
         if inner is None:
             raise call.error(f"the operator {target} is not supported", why="intact8 has no operation for it")
-        return self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+        found = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+        self._forget(inner)
+        return found
+
+    def _forget(self, inner: torch.fx.GraphModule) -> None:
+        """Drop the names of a formula's tensors: nothing reads them again, so writes need not follow them."""
+        for node in inner.graph.nodes:
+            value = self.env.pop(node, None)
+            if isinstance(value, Value):
+                self._in_storage[value.storage].remove(node)
 
     def decomposed(self, call: Call, target: Any) -> Any:
         """Take operators without a handler apart, where that is known."""

@@ -230,16 +230,24 @@ def register_outputs(value: Any) -> None:
             register_outputs(getattr(value, item.name))
         return
     if is_cache(value):
+        others = {type(layer).__name__ for layer in getattr(value, "layers", ()) if hasattr(layer, "recurrent_states")}
+        if others:
+            raise _no_output(value, f" with states of {', '.join(sorted(others))}")
         register_cache()
         return
     raise _no_output(value)
 
 
-def _no_output(value: Any) -> CaptureError:
-    what = f"the model returns a {type(value).__name__}"
+def _no_output(value: Any, more: str = "") -> CaptureError:
+    what = f"the model returns a {type(value).__name__}{more}"
     why = "only tensors, lists, tuples, dicts and dataclasses of them can be taken apart"
     remedy = "return one of these"
-    if type(value).__name__.endswith("Cache"):
+    if more:
+        why, remedy = (
+            "programs return caches of keys and values only",
+            'call it with use_cache=False: {..., "use_cache": False}',
+        )
+    elif type(value).__name__.endswith("Cache"):
         remedy = "give a DynamicCache, whose tensors become inputs and outputs, or use_cache=False"
     return CaptureError(what, where="the model's output", why=why, remedy=remedy)
 

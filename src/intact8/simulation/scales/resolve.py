@@ -23,6 +23,7 @@ from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.errors import warn
 from intact8.machine import trim_behind
+from intact8.opset.values import LARGEST_A
 from intact8.simulation.ops import recurrent
 from intact8.simulation.ops.pools import adaptive_counts, window_counts
 from intact8.simulation.ops.table import TABLES, table_entries
@@ -36,6 +37,9 @@ from intact8.simulation.weights.folding import folded
 from intact8.train.scale_phase import ScaleWarning
 
 Array = npt.NDArray[Any]
+
+MOST_STEPS = 2.0**16
+"""Output steps of one input step, at most."""
 
 Solution = dict[str, Any]
 """Arrays of a :class:`Requantization`, by role."""
@@ -202,10 +206,14 @@ def _limited(ratios: list[float], state: SolverState) -> list[float]:
 def _single(
     state: SolverState, form: str, out: str, ratio: float, inputs: list[str], terms: float = 0.0
 ) -> tuple[int, int, float]:
-    """Return a, b and the relative error of one ratio ~ 1/s_y; where the output's scale is free, it moves instead."""
-    b_max = denominator(form, ratio, terms, state.q.recipe.engines)
+    """Return a, b and the relative error of one ratio ~ 1/s_y; where the output's scale is free, it moves instead.
+
+    Of a ratio so large that one step of the inputs is the whole range of the output, MOST_STEPS is as good as all.
+    """
+    near = min(ratio, MOST_STEPS)
+    b_max = min(denominator(form, near, terms, state.q.recipe.engines), int(LARGEST_A / near / 2) * 2 - 1)
     free = out not in state.pinned and out not in inputs
-    (a,), b = best_ratios([ratio], b_max, exact_first=free)
+    (a,), b = best_ratios([near], b_max, exact_first=free)
     if free:
         state.move(out, state.scale[out] * ratio * b / a)
         return a, b, 0.0

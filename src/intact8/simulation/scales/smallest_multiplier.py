@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from intact8.arithmetic.affine import SMALLEST_SCALE
 from intact8.arithmetic.tie_free import largest_denominator
 from intact8.capture.graph import Node
 from intact8.simulation.scales.solver_state import SolverState
@@ -46,13 +47,19 @@ def keep_in_reach(state: SolverState, nodes: list[tuple[Node, str, float]]) -> N
 
 
 def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
-    """Return the enlarge the scales of one operation's inputs, and return whether that was necessary."""
+    """Enlarge the scales of one operation's inputs, and return whether that was necessary.
+
+    An output that was zero throughout calibration has a scale that nothing asks for: that one gets smaller.
+    """
     point_of, out = state.q.placed.point_of, state.q.placed.point_of[node.name]
     points = [point_of[i] for i in node.inputs]
     ratio = factor / state.scale[out]
     for point in points:
         ratio *= state.scale[point]
     lacking = ROOM / (ratio * denominator(form, ratio, 255 * ratio / factor, state.q.recipe.engines))
+    if lacking > 1 and out not in state.pinned and out not in points and state.always_zero(out):
+        state.scale[out] = max(state.scale[out] / lacking, SMALLEST_SCALE)
+        return True
     free = [point for point in points if point != out and point not in state.pinned]
     if lacking <= 1 or not free:
         return False
