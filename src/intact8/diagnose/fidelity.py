@@ -354,8 +354,8 @@ def _first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str
     node = sim.graph.nodes[name]
     if node.op in ("quantize", "dequantize", "requantize"):
         node = sim.graph.nodes[node.inputs[0]]
-    found = {"node": node.name, "op": node.op, "module": node.module, "before": before, "after": after}
-    return {**found, **_outgrown(sim, wanted)}
+    lost = {"node": node.name, "op": node.op, "module": node.module, "before": before, "after": after}
+    return {**lost, **_outgrown(sim, wanted)}
 
 
 def _outgrown(sim: Simulation, wanted: Mapping[str, Tensor]) -> dict[str, str]:
