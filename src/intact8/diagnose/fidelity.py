@@ -355,7 +355,7 @@ def _first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str
     if node.op in ("quantize", "dequantize", "requantize"):
         node = sim.graph.nodes[node.inputs[0]]
     lost = {"node": node.name, "op": node.op, "module": node.module, "before": before, "after": after}
-    return {**lost, **_outgrown(sim, wanted)}
+    return lost if sim.scale_phase.stepped else {**lost, **_outgrown(sim, wanted)}
 
 
 def _outgrown(sim: Simulation, wanted: Mapping[str, Tensor]) -> dict[str, str]:
