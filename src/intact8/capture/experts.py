@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,33 +12,22 @@ from torch import Tensor, nn
 HOME = "transformers.integrations.moe"
 """The module that says how experts are computed."""
 
+LAYOUT = ("has_gate", "has_bias", "is_transposed")
+"""Attributes of experts that say how their weights lie."""
 
-@contextmanager
-def computed_by_row() -> Iterator[None]:
-    """Let every expert of transformers compute all rows in this block, each weighted by what the router gives it.
+
+def by_row(default: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a forward in which every expert computes all rows, each weighted by what the router gives it.
 
     What transformers does sorts the rows of a whole batch by expert: a graph of it is for one number of samples, and
-    how many rows an expert gets is known only when it runs. The results are the same.
+    how many rows an expert gets is known only when it runs. The results are the same. Experts of another layout
+    compute by ``default``.
     """
-    home = sys.modules.get(HOME)
-    interface: Any = getattr(home, "ExpertsInterface", None)
-    if interface is None:
-        yield
-        return
-    own: Callable[..., Any] = interface.get_interface
-    interface.get_interface = lambda _self, _name, default: _by_row(default)
-    try:
-        yield
-    finally:
-        interface.get_interface = own
-
-
-def _by_row(default: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what computes experts by row where they have the weights that it knows; else what they do themselves."""
 
     def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Any:
         first = "gate_up_proj" if getattr(self, "has_gate", True) else "up_proj"
-        if not all(isinstance(getattr(self, name, None), Tensor) for name in (first, "down_proj")):
+        weights = (getattr(self, name, None) for name in (first, "down_proj"))
+        if not all(hasattr(self, name) for name in LAYOUT) or not all(isinstance(w, Tensor) for w in weights):
             return default(self, hidden_states, top_k_index, top_k_weights)
         found: Any = 0.0
         for expert in range(getattr(self, first).shape[0]):

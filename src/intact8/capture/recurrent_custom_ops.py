@@ -9,6 +9,7 @@ gives tensors whose sizes depend on the lengths' values, which it cannot follow 
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from intact8.arithmetic.recurrent import state_count
+from intact8.capture.experts import HOME, by_row
 from intact8.capture.formulas_index import bags_of_one_length, renormed, take_along_dim
 from intact8.errors import CaptureError
 
@@ -157,6 +159,11 @@ def _along(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args, **kwargs: (take_along_dim if _exporting() else original)(*args, **kwargs)
 
 
+def _experts(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what chooses how experts of transformers compute: by row where they are exported."""
+    return lambda self, name, default: by_row(default) if _exporting() else original(self, name, default)
+
+
 def _looked_up(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return an ``embedding`` or ``embedding_bag`` that is exported for any number of samples.
 
@@ -217,6 +224,9 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
         for name in ("embedding", "embedding_bag"):
             stack.enter_context(_exchanged(F, name, _looked_up(getattr(F, name))))
+        experts: Any = getattr(sys.modules.get(HOME), "ExpertsInterface", None)
+        if hasattr(experts, "get_interface"):
+            stack.enter_context(_exchanged(experts, "get_interface", _experts(experts.get_interface)))
         stack.enter_context(_exchanged(Distribution, "_validate_args", _Validated(Distribution._validate_args)))
         for function, replacement in pairs:
             stack.enter_context(_exchanged(function, "__code__", replacement.__code__))

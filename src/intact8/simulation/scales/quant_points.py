@@ -39,7 +39,19 @@ class ResizableBuffers(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-class QuantPoint(ResizableBuffers):
+class LearningPoint(ResizableBuffers):
+    """What has scales that may be learned: see ``source`` and ``learner`` of its subclasses."""
+
+    source: str
+    learner: LearnedScale | LearnedScales | None
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether learned scales are still where learning started: at ``scale``, which multipliers were solved for."""
+        return self.source == "learned" and self.learner is not None and not self.learner.moved
+
+
+class QuantPoint(LearningPoint):
     """One scale and zero point, shared by all tensors that must agree.
 
     Attributes:
@@ -120,11 +132,6 @@ class QuantPoint(ResizableBuffers):
             scale: Tensor = self.learner()
             return scale
         return self.scale
-
-    @property
-    def unmoved(self) -> bool:
-        """Whether a learned scale is still where learning started: at ``scale``, which multipliers were solved for."""
-        return self.source == "learned" and self.learner is not None and not self.learner.moved
 
     @property
     def learned_zero_point(self) -> int:
@@ -226,7 +233,7 @@ def _cut(end: Tensor, cut: End, whole: int, zero_point: int) -> Tensor:
     return end if cut == whole else end.detach().new_tensor(cut - zero_point)
 
 
-class WeightPoint(ResizableBuffers):
+class WeightPoint(LearningPoint):
     """The per-channel scales of one weight.
 
     Attributes:
@@ -256,11 +263,6 @@ class WeightPoint(ResizableBuffers):
     def moving(self) -> bool:
         """Whether forward uses another scale than ``scale``."""
         return self.training and self.source in ("weights", "learned")
-
-    @property
-    def unmoved(self) -> bool:
-        """Whether learned scales are still where learning started: at ``scale``, which multipliers were solved for."""
-        return self.source == "learned" and self.learner is not None and not self.learner.moved
 
     @property
     def known(self) -> bool:

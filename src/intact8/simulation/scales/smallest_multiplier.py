@@ -57,12 +57,12 @@ def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
     for point in points:
         ratio *= state.scale[point]
     lacking = ROOM / (ratio * denominator(form, ratio, 255 * ratio / factor, state.q.recipe.engines))
-    if lacking > 1 and out not in state.pinned and out not in points and state.always_zero(out):
+    if lacking <= 1:
+        return False
+    if out not in state.pinned and out not in points and state.always_zero(out):
         state.scale[out] = max(state.scale[out] / lacking, SMALLEST_SCALE)
         return True
     free = [point for point in points if point != out and point not in state.pinned]
-    if lacking <= 1 or not free:
-        return False
     for point in free:
         state.scale[point] *= lacking ** (1 / len(free))
-    return True
+    return bool(free)
