@@ -18,6 +18,7 @@
 #define LONG_WINDOW 256        /* bytes of a window from which on memory is fetched while its products are computed */
 #define MAX_NEAR (32 << 10)    /* bytes of a block's weights that stay in the L1 cache */
 #define FETCH_AHEAD 2048       /* bytes that others are fetched ahead of their use, in words of a block some 8 */
+#define RESULTS_AHEAD 16       /* windows that residuals and places of results are fetched ahead of their use */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
 #define ROW_PADDING 16         /* bytes of a copied row that may be read beyond its last window */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
@@ -192,6 +193,15 @@ VNNI_INLINE const int8_t *add_row(const uint8_t *const *window, isize row, isize
     return weight;
 }
 
+/* Has the residual and the place of results of windows from i on fetched, which may lie beyond the last one. */
+VNNI_INLINE void fetch_results(const panel *p, isize i, const int tile, const int pixels) {
+    for (int u = 0; u < tile; u++) {
+        const isize at = (i + u * pixels) * p->stride;
+        __builtin_prefetch(p->residual + at);
+        __builtin_prefetch(p->y + at, 1);
+    }
+}
+
 /* Computes windows from i on, `blocks` vectors of 16 channels each. Each of the `tile` vectors of 64 results holds 4 / blocks
    windows. `flat`: a window has one row. `whole`: the vector is stored in one piece, since this block is all the output
    channels. `words`: of four bytes in a narrow group; 0 for one group. `nibbles`: weights have 4 bits. `even`: the windows
@@ -199,6 +209,7 @@ VNNI_INLINE const int8_t *add_row(const uint8_t *const *window, isize row, isize
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int blocks, const int flat, const int whole,
                              const int words, const int nibbles, const finish_form form, const int even) {
     const int pixels = 4 / blocks;
+    if (form == RESIDUAL) fetch_results(p, i + RESULTS_AHEAD, tile, pixels);
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; !even && u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
     __m512i sum[MAX_TILE][4], second[MAX_TILE][4];
