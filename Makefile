@@ -71,7 +71,8 @@ release-check: $(VENV)/.release
 
 libintact8:
 	mkdir -p build
-	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-asynchronous-unwind-tables -fPIC \
+	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -falign-functions=64 -falign-loops=64 \
+	    -fno-asynchronous-unwind-tables -fPIC \
 	    -fvisibility=hidden -shared -s \
 	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c \
 	    $(filter-out %/module.c %/training.c,$(wildcard native/engine/*.c)) -lpthread -lm

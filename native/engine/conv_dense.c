@@ -19,6 +19,7 @@
 #define MAX_NEAR (32 << 10)    /* bytes of a block's weights that stay in the L1 cache */
 #define FETCH_AHEAD 2048       /* bytes that others are fetched ahead of their use, in words of a block some 8 */
 #define RESULTS_AHEAD 16       /* windows that residuals and places of results are fetched ahead of their use */
+#define MIN_FETCHED (512 << 10) /* bytes of results from which on they are fetched ahead of their use */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
 #define ROW_PADDING 16         /* bytes of a copied row that may be read beyond its last window */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
@@ -37,6 +38,8 @@ typedef struct {
     int far; /* whether the weights of a block are too many for the L1 cache */
     const int32_t *bias;
     const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
+    int fetches; /* whether results are fetched ahead of their use: a block touches 64 bytes of every pixel, which hardware
+                    prefetchers do not predict */
     uint8_t *y;
     int32_t *sums;           /* of SUM_WINDOWS windows, where something else finishes them */
     const uint8_t *residual; /* of the same places as y, if it is added here */
@@ -193,12 +196,12 @@ VNNI_INLINE const int8_t *add_row(const uint8_t *const *window, isize row, isize
     return weight;
 }
 
-/* Has the residual and the place of results of windows from i on fetched, which may lie beyond the last one. */
-VNNI_INLINE void fetch_results(const panel *p, isize i, const int tile, const int pixels) {
-    for (int u = 0; u < tile; u++) {
-        const isize at = (i + u * pixels) * p->stride;
-        __builtin_prefetch(p->residual + at);
-        __builtin_prefetch(p->y + at, 1);
+/* Has the places of `count` windows' results fetched, `apart` windows from one to the next, and the residuals that are added
+   there; they may lie beyond the last one. No part of its callers, which need the registers for addresses. */
+static __attribute__((noinline)) void fetch_results(const uint8_t *y, const uint8_t *residual, isize bytes, isize count) {
+    for (isize at = 0; count > 0; count--, at += bytes) {
+        __builtin_prefetch(y + at, 1);
+        if (residual) __builtin_prefetch(residual + at);
     }
 }
 
@@ -209,7 +212,10 @@ VNNI_INLINE void fetch_results(const panel *p, isize i, const int tile, const in
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int blocks, const int flat, const int whole,
                              const int words, const int nibbles, const finish_form form, const int even) {
     const int pixels = 4 / blocks;
-    if (form == RESIDUAL) fetch_results(p, i + RESULTS_AHEAD, tile, pixels);
+    if (form != SUMS && p->fetches) {
+        const isize ahead = (i + RESULTS_AHEAD) * p->stride;
+        fetch_results(p->y + ahead, p->residual ? p->residual + ahead : NULL, pixels * p->stride, tile);
+    }
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; !even && u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
     __m512i sum[MAX_TILE][4], second[MAX_TILE][4];
@@ -437,9 +443,11 @@ VNNI_TARGET static void take_rows(const conv_args *a, const dense_layout *t, isi
     int32_t *offset = (int32_t *)(void *)scratch;
     uint8_t *rows = scratch + t->windows * (isize)sizeof(int32_t);
     const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t->line;
+    const isize all = a->batch * a->out_height * a->out_width * a->out_channels;
     *p = (panel){.x = t->padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width, .kernel_h = a->kernel_h,
                  .line = t->line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4, .pixel = a->channels,
                  .apart = a->stride_w * a->channels, .large = a->large, .stride = a->out_channels, .args = a,
+                 .fetches = a->out_channels > VECTOR_BYTES && all > MIN_FETCHED,
                  .end = conv_epilogue(a), .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
     if (a->group_width) order_lanes(a, p);
     if (t->padded) copy_padded_rows(a, r, end, t->line, rows);

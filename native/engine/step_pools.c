@@ -66,39 +66,27 @@ int check_max_pool(checker *c, const int64_t *step) {
     return 1;
 }
 
-/* Source positions of the taps of a window along one axis that lie inside of the image. */
+/* A window: its taps along each axis, and bytes from one to the next. */
 typedef struct {
-    isize first, count, step; /* the first position, how many, and from one to the next */
-} taps;
-
-INLINE taps taps_of(const max_pool_args *a, int axis, isize result) {
-    const isize d = a->dilation[axis], start = result * a->stride[axis] - a->pad[axis];
-    isize skip;
-    const isize count = taps_inside(start, d, a->kernel[axis], a->s.size[axis], &skip);
-    return (taps){start + skip * d, count, d};
-}
-
-/* The window of a result: its taps, and strides in elements. */
-typedef struct {
-    taps t[3];
-    isize stride[3];
+    isize count[3], stride[3];
     const uint8_t *first;
 } window;
 
-INLINE window window_of(const max_pool_args *a, const result_row *r, isize column) {
-    const isize line = a->s.size[2] * a->s.channels, plane = a->s.size[1] * line;
-    window w = {{taps_of(a, 0, r->depth), taps_of(a, 1, r->row), taps_of(a, 2, column)}, {plane, line, a->s.channels}, a->x};
-    if (!w.t[0].count || !w.t[1].count || !w.t[2].count) w.t[0].count = 0;
-    else
-        w.first += (r->image * a->s.size[0] * plane + w.t[0].first * plane + w.t[1].first * line + w.t[2].first * a->s.channels) * a->element;
-    for (int i = 0; i < 3; i++) w.stride[i] *= w.t[i].step * a->element;
-    return w;
+/* Taps of windows along one axis, moved to the window of a result. Returns the first position. */
+INLINE isize place_window(const max_pool_args *a, int axis, isize result, isize stride, window *w) {
+    const isize start = result * a->stride[axis] - a->pad[axis], last = start + (a->kernel[axis] - 1) * a->dilation[axis];
+    isize skip = 0;
+    /* most windows lie inside of the image, which is seen without a division */
+    w->count[axis] = start >= 0 && last < a->s.size[axis] ? a->kernel[axis]
+                                                           : taps_inside(start, a->dilation[axis], a->kernel[axis], a->s.size[axis], &skip);
+    w->stride[axis] = stride * a->dilation[axis] * a->element;
+    return start + skip * a->dilation[axis];
 }
 
 #define FOR_TAPS(w, from)                                                    \
-    for (isize d_ = 0; d_ < (w).t[0].count; d_++)                            \
-        for (isize h_ = 0; h_ < (w).t[1].count; h_++)                        \
-            for (isize k_ = 0; k_ < (w).t[2].count; k_++)                    \
+    for (isize d_ = 0; d_ < (w).count[0]; d_++)                              \
+        for (isize h_ = 0; h_ < (w).count[1]; h_++)                          \
+            for (isize k_ = 0; k_ < (w).count[2]; k_++)                      \
                 for (const uint8_t *from = (w).first + d_ * (w).stride[0] + h_ * (w).stride[1] + k_ * (w).stride[2]; from; from = NULL)
 
 /* Takes the largest elements of a window, one for each channel. */
@@ -137,14 +125,27 @@ static window_maximum byte_maximum(void) { return current_isa() == AVX512_VNNI ?
 static window_maximum byte_maximum(void) { return maximum_of_bytes; }
 #endif
 
+/* Has the pixels fetched that the window below is the first to read, which may lie beyond the image. */
+INLINE void fetch_next_row(const max_pool_args *a, const uint8_t *x) {
+    const isize pixel = a->s.channels * a->element, bytes = a->stride[2] * pixel;
+    for (isize h = 0; h < a->stride[1]; h++, x += a->s.size[2] * pixel)
+        for (isize k = 0; k < bytes; k += ALIGNMENT) PREFETCH(x + k);
+}
+
 static void max_pool_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const max_pool_args *a = (const max_pool_args *)given;
     const window_maximum maximum = a->element == 4 ? maximum_of_floats : byte_maximum();
+    const isize line = a->s.size[2] * a->s.channels, plane = a->s.size[1] * line;
     (void)scratch;
     for (isize i = lo; i < hi; i++) {
         const result_row r = row_of(&a->s, i);
+        window w;
+        const isize depth = place_window(a, 0, r.depth, plane, &w), row = place_window(a, 1, r.row, line, &w);
+        const isize begin = r.image * a->s.size[0] * plane + depth * plane + row * line;
         for (isize j = 0; j < a->s.out[2]; j++) {
-            const window w = window_of(a, &r, j);
+            const isize column = place_window(a, 2, j, a->s.channels, &w), any = w.count[0] && w.count[1] && w.count[2];
+            w.first = a->x + (any ? begin + column * a->s.channels : 0) * a->element;
+            fetch_next_row(a, w.first + w.count[1] * w.stride[1]);
             maximum(&w, a->y + (r.at + j * a->s.channels) * a->element, a->s.channels);
         }
     }
