@@ -164,23 +164,33 @@ typedef struct {
     float ratio, low, high;
 } mul_args;
 
+/* Of the two operands the second is the one that repeats; `swapped`: it is x. */
+typedef struct {
+    broadcast b;
+    int swapped;
+} mul_plan;
+
 int check_mul(checker *c, const int64_t *step) {
     const mul_step *s = (const mul_step *)(const void *)step;
-    broadcast *b = (broadcast *)plan_memory(c, sizeof *b);
-    const uint8_t masks[2] = {(uint8_t)s->broadcast_x, (uint8_t)s->broadcast_w};
-    if (!b || !make_broadcast(c, b, &s->d0, s->rank, masks, 2, 0)) return 0;
-    if (b->count && !b->step[0] && !b->step[1]) return refuse(c, "a product of two values that both repeat");
-    c->prepared = b;
+    mul_plan *t = (mul_plan *)plan_memory(c, sizeof *t);
+    const uint8_t x = (uint8_t)s->broadcast_x, w = (uint8_t)s->broadcast_w, masks[2] = {x, w}, others[2] = {w, x};
+    if (!t || !make_broadcast(c, &t->b, &s->d0, s->rank, masks, 2, 0)) return 0;
+    broadcast *b = &t->b;
+    const isize last = b->rank - 1;
+    t->swapped = b->count && (!b->step[0] || (b->step[1] && b->rank && !b->stride[last][0] && b->stride[last][1]));
+    if (t->swapped && !make_broadcast(c, b, &s->d0, s->rank, others, 2, 0)) return 0;
+    if (b->count && !b->step[0]) return refuse(c, "a product of two values that both repeat");
+    c->prepared = t;
     return check_clamp(c, s->zero, s->low, s->high) && check_clamp(c, s->zero_x, 0, 255) &&
-           check_clamp(c, s->zero_w, 0, 255) && needs(c, s->x, b->elements[0], 1, "x") &&
-           needs(c, s->w, b->elements[1], 1, "w") && needs(c, s->y, b->count, 1, "y");
+           check_clamp(c, s->zero_w, 0, 255) && needs(c, s->x, b->elements[t->swapped], 1, "x") &&
+           needs(c, s->w, b->elements[!t->swapped], 1, "w") && needs(c, s->y, b->count, 1, "y");
 }
 
 /* The product is exact in int32 and in float32; the ratio was rounded once, and their product is rounded once. */
 INLINE void multiply_row(const uint8_t *restrict x, const uint8_t *restrict w, isize step_w, uint8_t *restrict y,
-                         isize count, int32_t zero_x, int32_t zero_w, const mul_args *a) {
+                         isize count, const mul_args *a) {
     const float ratio = a->ratio, low = a->low, high = a->high;
-    const int32_t zero = a->zero;
+    const int32_t zero_x = a->zero_x, zero_w = a->zero_w, zero = a->zero;
     if (step_w) {
         for (isize i = 0; i < count; i++)
             y[i] = to_uint8((float)((x[i] - zero_x) * (w[i] - zero_w)) * ratio, low, high, zero);
@@ -193,18 +203,14 @@ INLINE void multiply_row(const uint8_t *restrict x, const uint8_t *restrict w, i
 /* An index is a piece of a row. */
 MULTIVERSION static void mul_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const mul_args *a = (const mul_args *)given;
-    const isize pieces = ceil_div(a->b->row, PIECE), *step = a->b->step;
+    const isize pieces = ceil_div(a->b->row, PIECE), step_w = a->b->step[1];
     row_position at;
     (void)scratch;
     seek_row(a->b, lo / pieces, &at);
     for (isize i = lo; i < hi; i++) {
         const isize row = i / pieces, from = i % pieces * PIECE, count = min_size(a->b->row - from, PIECE);
-        const uint8_t *x = a->x + at.offset[0] + from * step[0], *w = a->w + at.offset[1] + from * step[1];
-        uint8_t *y = a->y + row * a->b->row + from;
-        if (step[0])
-            multiply_row(x, w, step[1], y, count, a->zero_x, a->zero_w, a);
-        else
-            multiply_row(w, x, 0, y, count, a->zero_w, a->zero_x, a);
+        const uint8_t *x = a->x + at.offset[0] + from, *w = a->w + at.offset[1] + from * step_w;
+        multiply_row(x, w, step_w, a->y + row * a->b->row + from, count, a);
         if (from + count == a->b->row) next_row(a->b, &at);
     }
 }
@@ -230,7 +236,7 @@ AVX512_INLINE __m512i gate_16(__m128i w, __m512i zero_w) {
     return _mm512_and_si512(_mm512_sub_epi32(_mm512_cvtepu8_epi32(w), zero_w), _mm512_set1_epi32(0xffff));
 }
 
-/* As mul_plain, where no row of x broadcasts. */
+/* As mul_plain. */
 AVX512_TARGET static void mul_avx512(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const mul_args *a = (const mul_args *)given;
     const isize pieces = ceil_div(a->b->row, PIECE);
@@ -265,12 +271,12 @@ AVX512_TARGET static void mul_avx512(const void *given, isize lo, isize hi, uint
 /* Whether every `size` rows that follow each other in x are multiplied by the same row of w, with small results. */
 static int shares_gates(const mul_args *a) {
     const broadcast *b = a->b;
-    return b->rank && pieces_of(b) == 1 && b->step[0] && b->step[1] && !b->stride[b->rank - 1][1] &&
+    return b->rank && pieces_of(b) == 1 && b->step[1] && !b->stride[b->rank - 1][1] &&
            b->stride[b->rank - 1][0] == b->row && a->ratio < LARGEST_SMALL_RATIO && a->ratio > -LARGEST_SMALL_RATIO;
 }
 
-/* Multiplies columns k to k + 63 of some rows by the same gates: (x - zero_x) (w - zero_w) is exact in float32. */
-AVX512_INLINE void multiply_columns(const mul_args *a, const uint8_t *x, const uint8_t *w, uint8_t *y, isize rows,
+/* Multiplies 64 columns of some rows, which are `apart`, by the same gates: (x - zero_x) (w - zero_w) is exact in float32. */
+AVX512_INLINE void multiply_columns(const mul_args *a, const uint8_t *x, const uint8_t *w, uint8_t *y, isize rows, isize apart,
                                     __mmask64 mask, const epilogue *end) {
     const __m512 ratio = _mm512_set1_ps(a->ratio), zero_w = _mm512_set1_ps((float)a->zero_w);
     const __m512 zero_x = _mm512_set1_ps((float)-a->zero_x);
@@ -278,7 +284,7 @@ AVX512_INLINE void multiply_columns(const mul_args *a, const uint8_t *x, const u
     __m512 gate[4], offset[4], v[4];
     FOUR_QUARTERS(gate, given)
     for (int q = 0; q < 4; q++) gate[q] = _mm512_sub_ps(gate[q], zero_w), offset[q] = _mm512_mul_ps(gate[q], zero_x);
-    for (isize r = 0; r < rows; r++, x += a->b->row, y += a->b->row) {
+    for (isize r = 0; r < rows; r++, x += apart, y += apart) {
         const __m512i u = _mm512_maskz_loadu_epi8(mask, x);
         FOUR_QUARTERS(v, u)
         for (int q = 0; q < 4; q++) v[q] = _mm512_fmadd_ps(_mm512_fmadd_ps(v[q], gate[q], offset[q]), ratio, end->magic);
@@ -286,19 +292,39 @@ AVX512_INLINE void multiply_columns(const mul_args *a, const uint8_t *x, const u
     }
 }
 
+/* Multiplies rows of `row` bytes, one behind the other, by the same gates. */
+AVX512_INLINE void multiply_rows(const mul_args *a, const uint8_t *x, const uint8_t *w, uint8_t *y, isize rows, isize row,
+                                 const epilogue *end) {
+    for (isize k = 0; k < row; k += VECTOR_BYTES)
+        multiply_columns(a, x + k, w + k, y + k, rows, row, byte_mask(row - k), end);
+}
+
+#define MAX_TOGETHER 2048 /* bytes of rows that are taken as one */
+
+/* How many rows that follow each other fill whole vectors; 1 where these are too many. */
+static isize rows_together(isize row) {
+    const isize lowest = row & -row, rows = lowest < VECTOR_BYTES ? VECTOR_BYTES / lowest : 1;
+    return rows * row <= MAX_TOGETHER ? rows : 1;
+}
+
 /* As mul_plain, where shares_gates() says so. */
 AVX512_TARGET static void mul_shared(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const mul_args *a = (const mul_args *)given;
     const broadcast *b = a->b;
     const epilogue end = make_epilogue(a->zero, (int)a->low + a->zero, (int)a->high + a->zero);
+    const isize row = b->row, together = rows_together(row);
+    uint8_t gates[MAX_TOGETHER];
     (void)scratch;
     for (isize i = lo, rows; i < hi; i += rows) {
         row_position at;
         seek_row(b, i, &at);
         rows = min_size(hi - i, b->size[b->rank - 1] - at.index[b->rank - 1]);
-        for (isize k = 0; k < b->row; k += VECTOR_BYTES)
-            multiply_columns(a, a->x + at.offset[0] + k, a->w + at.offset[1] + k, a->y + i * b->row + k, rows,
-                             byte_mask(b->row - k), &end);
+        const uint8_t *x = a->x + at.offset[0], *w = a->w + at.offset[1];
+        uint8_t *y = a->y + i * row;
+        const isize whole = together > 1 ? rows / together : 0, done = whole * together;
+        for (isize k = 0; whole && k < together; k++) memcpy(gates + k * row, w, (size_t)row);
+        if (whole) multiply_rows(a, x, gates, y, whole, together * row, &end);
+        if (done < rows) multiply_rows(a, x + done * row, w, y + done * row, rows - done, row, &end);
     }
 }
 
@@ -306,7 +332,7 @@ static kernel mul_kernel(const mul_args *a) {
     if (current_isa() == AVX512_VNNI && shares_gates(a)) return mul_shared;
     /* Beyond this ratio, which no real program has, results would not fit int32. */
     const int fits = a->ratio < 32768.0f && a->ratio > -32768.0f;
-    return fits && a->b->step[0] && current_isa() == AVX512_VNNI ? mul_avx512 : mul_plain;
+    return fits && current_isa() == AVX512_VNNI ? mul_avx512 : mul_plain;
 }
 #else
 static kernel mul_kernel(const mul_args *a) { return (void)a, mul_plain; }
@@ -314,8 +340,10 @@ static kernel mul_kernel(const mul_args *a) { return (void)a, mul_plain; }
 
 void run_mul(frame *f, const int64_t *step, void *prepared) {
     const mul_step *s = (const mul_step *)(const void *)step;
-    const broadcast *b = (const broadcast *)prepared;
-    const mul_args a = {b, at(f, s->x), at(f, s->w), at(f, s->y), (int32_t)s->zero_x, (int32_t)s->zero_w,
-                        (int32_t)s->zero, bits_float(s->ratio), (float)(s->low - s->zero), (float)(s->high - s->zero)};
+    const mul_plan *t = (const mul_plan *)prepared;
+    const broadcast *b = &t->b;
+    mul_args a = {b, at(f, s->x), at(f, s->w), at(f, s->y), (int32_t)s->zero_x, (int32_t)s->zero_w,
+                  (int32_t)s->zero, bits_float(s->ratio), (float)(s->low - s->zero), (float)(s->high - s->zero)};
+    if (t->swapped) a.x = at(f, s->w), a.w = at(f, s->x), a.zero_x = (int32_t)s->zero_w, a.zero_w = (int32_t)s->zero_x;
     if (b->count) parallel(f, mul_kernel(&a), &a, b->rows * pieces_of(b), 2 * b->count);
 }
