@@ -21,7 +21,14 @@ from setuptools.command.build_ext import build_ext
 FLAGS = (
     ["/O2", "/fp:precise", "/std:c11"]
     if sys.platform == "win32"
-    else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-falign-functions=64", "-falign-loops=64"]
+    else [
+        "-O3",
+        "-ffp-contract=off",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-falign-functions=64",
+        "-falign-loops=64",
+    ]
 )
 # Free-threaded Python has no limited API: its wheels are for one version of Python each.
 LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED")

@@ -419,7 +419,8 @@ typedef struct {
 static dense_layout dense_layout_of(const conv_args *a) {
     const isize all = a->batch * a->out_height;
     /* Windows are read in place, unless they reach beyond the images or end amid four bytes. */
-    const int beyond = a->pad_h || a->pad_w || (a->out_height - 1) * a->stride_h + a->kernel_h > a->height;
+    const int beyond = a->pad_h || a->pad_w || (a->out_height - 1) * a->stride_h + a->kernel_h > a->height ||
+                       (a->out_width - 1) * a->stride_w + a->kernel_w > a->width;
     const int padded = beyond || a->kernel_w * a->channels % 4 || a->group_width;
     const isize reach = (a->out_width - 1) * a->stride_w + a->kernel_w;
     const isize line = padded ? max_size(reach, a->pad_w + a->width) * a->channels + ROW_PADDING : a->width * a->channels;

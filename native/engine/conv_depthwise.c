@@ -47,9 +47,10 @@ static row_buffer open_rows(const conv_args *a, uint8_t *scratch) {
 /* Copies the rows under result row `at` of all images that the ring does not hold yet. */
 VNNI_INLINE void copy_rows(row_buffer *r, const conv_args *a, isize at) {
     const isize n = at / a->out_height, top = at % a->out_height * a->stride_h, bytes = a->width * a->channels;
+    const isize image = (a->out_height - 1) * a->stride_h + a->kernel_h; /* rows under its windows */
     for (isize k = 0; k < a->kernel_h; k++) {
         const isize slot = (top + k) % a->kernel_h, source = top + k - a->pad_h;
-        const isize id = n * (a->height + 2 * a->pad_h) + top + k;
+        const isize id = n * image + top + k;
         uint8_t *row = r->ring + slot * r->length;
         r->rows[k] = row;
         if (r->slot_row[slot] == id) continue;

@@ -162,9 +162,9 @@ static conv_form choose(const conv_step *s, const conv_limits *limits, isize sum
     const int64_t width = s->channels / s->groups;
     const int narrow = s->channels == s->out_channels && (width == 4 || width == 8 || width == 16) && s->groups > 1;
     if (!depthwise && !narrow && s->groups != 1) return GATHERED;
-    if ((s->width + 2 * s->pad_w) * s->channels > INT_MAX - 64 || s->height >= 1 << 24 || s->batch >= 1 << 24) return GATHERED;
-    if ((s->out_height - 1) * s->stride_h + s->kernel_h > s->height + 2 * s->pad_h ||
-        (s->out_width - 1) * s->stride_w + s->kernel_w > s->width + 2 * s->pad_w)
+    if ((s->width + s->pad_w + MAX_WINDOW) * s->channels > INT_MAX - 64 || s->height >= 1 << 24 || s->batch >= 1 << 24) return GATHERED;
+    if ((s->out_height - 1) * s->stride_h + s->kernel_h > s->height + s->pad_h + MAX_WINDOW ||
+        (s->out_width - 1) * s->stride_w + s->kernel_w > s->width + s->pad_w + MAX_WINDOW)
         return GATHERED;
     a->batch = (isize)s->batch, a->height = (isize)s->height, a->width = (isize)s->width;
     a->channels = (isize)s->channels, a->out_channels = (isize)s->out_channels;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from intact8.engines import get_engine
-from intact8.engines.native.fuse import chains
+from intact8.engines.native.fuse import chains, paddings
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
@@ -100,6 +102,44 @@ def test_what_others_read_stays_a_step():
     assert [op.name for op in chains(program, program.outputs)["t"]] == ["y", "s", "t"]
     assert [op.name for op in chains(program, ("t", "y"))] == []
     assert [op.name for op in chains(program, ("t", "s"))["s"]] == ["y", "s"]
+
+
+def behind_a_padding(program, rng, value=None):
+    """The program with a padding in front of its convolution: by the zero point, unless another value is given."""
+    x = program.tensors["x"]
+    pads = [[0, 0], [0, 0], *rng.integers(0, 3, (2, 2)).tolist()]
+    sizes = [n - a - b for n, (a, b) in zip(x.shape, pads, strict=True)]
+    pad = Op("x", "pad", ("image",), {"pads": pads, "value": x.zero_point if value is None else value}, {})
+    image = Tensor("image", "uint8", (None, *sizes[1:]), x.scale, x.zero_point)
+    tensors = {n: replace(t, shape=(None, *t.shape[1:])) for n, t in program.tensors.items()} | {"image": image}
+    inputs = tuple("image" if n == "x" else n for n in program.inputs)
+    return Program(tensors, (pad, *program.ops), inputs, program.outputs), sizes[0]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRY[:4])
+@pytest.mark.parametrize("seed", range(20))
+def test_convolutions_read_through_a_padding(geometry, seed):
+    rng = np.random.default_rng([seed, GEOMETRY.index(geometry)])
+    program, batch = behind_a_padding(draw(rng, geometry, seed % 5 == 3, seed % 5 == 4, seed % 3 == 0, seed % 2), rng)
+    assert set(paddings(program, program.outputs)) == {"y"}
+    inputs = {n: rng.integers(0, 256, (batch, *program.tensors[n].shape[1:])).astype(np.uint8) for n in program.inputs}
+    (expected,) = get_engine("reference").prepare(program)(inputs)
+    runner = get_engine("native").prepare(program, threads=1)
+    assert np.array_equal(runner(inputs)[0], expected)
+    assert np.array_equal(runner.tensors(inputs)[program.outputs[0]], expected)
+
+
+def test_paddings_that_others_read_or_of_other_values_stay_steps():
+    rng = np.random.default_rng(0)
+    program, _ = behind_a_padding(draw(rng, "dense", joint=False, slope=False, add=False, table=False), rng)
+    assert not paddings(program, ("y", "x"))
+    other, batch = behind_a_padding(
+        draw(rng, "dense", joint=False, slope=False, add=False, table=False), rng, 300 % 256
+    )
+    assert not paddings(other, ("y",))
+    x = {"image": rng.integers(0, 256, (batch, *other.tensors["image"].shape[1:])).astype(np.uint8)}
+    expected, got = (get_engine(name).prepare(other)(x)[0] for name in ("reference", "native"))
+    assert np.array_equal(got, expected)
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [((5,), (2,)), ((2, 3, 3), (1, 2, 1)), ((3, 1, 4), (2, 3, 2))], ids=str)

@@ -116,6 +116,7 @@ def conv(ctx: OpContext) -> Value:
     fields: Fields = {"out_channels": y.shape[1], "groups": t["groups"], "transposed": int(t["transposed"])}
     for name, given in (("kernel", kernel), ("stride", t["stride"]), ("dilation", t["dilation"])):
         fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
+    pads = [p + n for p, n in zip(pads, ctx.before or [0] * len(pads), strict=True)]
     fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
     fields |= image_fields(x, y)
     beside = _windows_beside(ctx, y)

@@ -1,4 +1,4 @@
-"""Which operations a convolution computes in its own step: a residual sum, then a table."""
+"""Which operations a convolution computes in its own step: a padding before it, a residual sum and a table behind."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from intact8.program.program import Program
 
 CONVOLUTIONS = frozenset({"conv", "linear"})
 """Kinds whose step has fields for what follows them."""
+
+PADDED = frozenset({"conv", "dequantized_conv"})
+"""Kinds that may read an image through a padding."""
+
+MAX_PADDING = 8
+"""Rows or columns on one side that are no copy; with more, kernels of fewer instruction sets take the convolution."""
 
 
 def chains(program: Program, outputs: Collection[str]) -> dict[str, tuple[Op, ...]]:
@@ -47,3 +53,32 @@ def _joined(program: Program, op: Op, candidates: Iterable[tuple[Op, ...]]) -> t
     else:
         fitting = []
     return fitting[-1] if fitting else ()
+
+
+def paddings(program: Program, outputs: Collection[str]) -> dict[str, Op]:
+    """Return the paddings that a convolution reads through: its windows begin and end outside of the image instead.
+
+    A padding is by the zero point, of rows and columns only, by none of which the image gets smaller; the convolution
+    alone reads its result, which is no output. TensorFlow's networks have them, one row and column more at the end.
+
+    Args:
+        program: every shape in numbers.
+        outputs: names of the tensors that are wanted.
+
+    Returns:
+        The paddings by the names of the convolutions.
+
+    Example:
+        >>> paddings(Program({}, (), (), ()), ())
+        {}
+    """
+    readers = Counter(name for op in program.ops for name in op.inputs) + Counter(outputs)
+    pads = {op.name: op for op in program.ops if op.kind == "pad" and readers[op.name] == 1}
+    found = dict[str, Op]()
+    for op in program.ops:
+        pad = pads.get(op.inputs[0]) if op.kind in PADDED and not op.attrs["transposed"] else None
+        if pad is not None and pad.attrs["value"] == (program.tensors[pad.name].zero_point or 0):
+            (batch, channels, *axes), at_most = pad.attrs["pads"], MAX_PADDING
+            if not any((*batch, *channels)) and all(0 <= n <= at_most for axis in axes for n in axis):
+                found[op.name] = pad
+    return found

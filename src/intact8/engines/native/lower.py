@@ -26,7 +26,7 @@ from . import (
 )
 from .attention import find_attention, lower_attention
 from .builder import INPUT, Constants, PlanBuilder, Value, plain
-from .fuse import chains
+from .fuse import chains, paddings
 from .lowering import OpContext, Rule
 
 RULES: dict[str, Rule] = {
@@ -104,12 +104,15 @@ def lower(
     inside = {op.name for chain in fused.values() for op in chain[:-1]}
     attention = find_attention(program, {*outputs, *inputs})
     inside.update(*(chain.inner for chain in attention.values()))
+    pads = {name: pad for name, pad in paddings(program, outputs).items() if pad.name not in values}
+    inside.update(pad.name for pad in pads.values())
 
     def context(op: Op) -> OpContext:
-        known = [values[n] for n in op.inputs if n in values]
-        return OpContext(
-            op, b, known, [program.tensors[n] for n in op.inputs], program.tensors[op.name], op.name in images
-        )
+        pad = pads.get(op.name)
+        names = op.inputs if pad is None else (pad.inputs[0], *op.inputs[1:])
+        before = () if pad is None else [n for n, _ in pad.attrs["pads"][2:]]
+        known, tensors = [values[n] for n in names if n in values], [program.tensors[n] for n in op.inputs]
+        return OpContext(op, b, known, tensors, program.tensors[op.name], op.name in images, before=before)
 
     for op in program.ops:
         if op.name in values or op.name in inside:

@@ -27,6 +27,8 @@ class OpContext:
         image: whether operations on images read the result, so that channels should come last.
         epilogue: operations behind this one that its step computes as well, see :func:`.fuse.chains`. The value of the
             operation before each of them is not among its inputs.
+        before: rows of zero points that a convolution adds in front of each axis of its first input, see
+            :func:`.fuse.paddings`; what it adds behind follows from the sizes.
     """
 
     op: Op
@@ -36,6 +38,7 @@ class OpContext:
     out: Tensor
     image: bool
     epilogue: Sequence[OpContext] = ()
+    before: Sequence[int] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
