@@ -126,10 +126,12 @@ static window_maximum byte_maximum(void) { return maximum_of_bytes; }
 #endif
 
 /* Has the pixels fetched that the window below is the first to read, which may lie beyond the image. */
-INLINE void fetch_next_row(const max_pool_args *a, const uint8_t *x) {
-    const isize pixel = a->s.channels * a->element, bytes = a->stride[2] * pixel;
-    for (isize h = 0; h < a->stride[1]; h++, x += a->s.size[2] * pixel)
-        for (isize k = 0; k < bytes; k += ALIGNMENT) PREFETCH(x + k);
+INLINE void fetch_next_row(const max_pool_args *a, const window *w) {
+    const isize pixel = a->s.channels * a->element, bytes = min_size(a->stride[2], w->count[2]) * pixel;
+    const isize rows = min_size(a->stride[1], w->count[1]), line = a->s.size[2] * pixel;
+    const uint8_t *x = w->first + w->count[1] * w->stride[1];
+    for (isize h = 0; h < rows; h++)
+        for (isize k = 0; k < bytes; k += ALIGNMENT) PREFETCH(x + h * line + k);
 }
 
 static void max_pool_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
@@ -145,7 +147,7 @@ static void max_pool_kernel(const void *given, isize lo, isize hi, uint8_t *scra
         for (isize j = 0; j < a->s.out[2]; j++) {
             const isize column = place_window(a, 2, j, a->s.channels, &w), any = w.count[0] && w.count[1] && w.count[2];
             w.first = a->x + (any ? begin + column * a->s.channels : 0) * a->element;
-            fetch_next_row(a, w.first + w.count[1] * w.stride[1]);
+            fetch_next_row(a, &w);
             maximum(&w, a->y + (r.at + j * a->s.channels) * a->element, a->s.channels);
         }
     }

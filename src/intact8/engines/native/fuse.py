@@ -15,7 +15,7 @@ PADDED = frozenset({"conv", "dequantized_conv"})
 """Kinds that may read an image through a padding."""
 
 MAX_PADDING = 8
-"""Rows or columns on one side that are no copy; with more, kernels of fewer instruction sets take the convolution."""
+"""Rows or columns on one side that are no copy, within what the kernels of every instruction set take."""
 
 
 def chains(program: Program, outputs: Collection[str]) -> dict[str, tuple[Op, ...]]:
