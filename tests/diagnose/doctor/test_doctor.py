@@ -54,6 +54,26 @@ def test_finds_and_heals(sick: DoctorReport) -> None:
     assert sick.recovered == pytest.approx(1, abs=0.1)
 
 
+class LongestGiven(nn.Module):
+    """Reads lengths, the longest of which has to be that of the data, as padding masks of torchaudio do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            assert int(lengths.max()) == x.shape[1], "Expected key_padded_mask.shape[1] to be another"
+        return self.layer(x) * (torch.arange(x.shape[1]) < lengths[:, None])[..., None]
+
+
+def test_batches_stay_whole_where_the_model_takes_no_parts_of_them() -> None:
+    torch.manual_seed(0)
+    batches = [(torch.randn(8, 6, 4), torch.tensor([6, *torch.randint(1, 6, (7,)).tolist()])) for _ in range(9)]
+    report = intact8.doctor(LongestGiven().eval(), batches, seconds=0)
+    assert report.confidence.passed and sum(report.samples.values()) > 24
+
+
 def test_report_is_json(sick: DoctorReport) -> None:
     values = json.loads(json.dumps(sick.to_dict()))
     assert DoctorReport.from_dict(values) == sick

@@ -208,12 +208,27 @@ def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorRepor
 
 
 def _divided(samples: Samples, network: FloatNetwork, seed: int) -> list[Samples]:
-    parts = divide(samples, SHARES, seed, network.static)
+    parts = divide(samples, SHARES, seed, whole=network.static is not None)
+    if network.static is None and not _takes_parts(network, parts):
+        parts = divide(samples, SHARES, seed, whole=True)
     if not all(part.batches for part in parts):
         why = "they cannot be divided in three"
         remedy = "give a few hundred, in several batches where the network insists on a batch size"
         raise InputError(f"{len(samples)} samples", where="doctor", why=why, remedy=remedy)
     return parts
+
+
+def _takes_parts(network: FloatNetwork, parts: list[Samples]) -> bool:
+    """Return whether the model's own code takes parts of batches; some that are given lengths insist on the longest."""
+    batches = [batch for part in parts for batch in part]
+    if all(x.is_floating_point() for batch in batches for x in batch.inputs):
+        return True
+    try:
+        for batch in batches:
+            network(batch)
+    except Exception:  # noqa: BLE001 - whatever the model's code raises
+        return False
+    return True
 
 
 def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:

@@ -65,10 +65,10 @@ def gather(data: Any, captured: Captured, device: torch.device, limit: int) -> S
     return Samples(tuple(chunks(captured, device, data, limit, BATCH, elements=math.inf)))
 
 
-def divide(samples: Samples, shares: tuple[float, ...], seed: int, static: int | None) -> list[Samples]:
+def divide(samples: Samples, shares: tuple[float, ...], seed: int, whole: bool = False) -> list[Samples]:
     """Return disjoint parts of about these shares, shuffled by ``seed``.
 
-    Samples are dealt one by one where the network takes any batch size, else batch by batch.
+    Samples are dealt one by one, or as ``whole`` batches, where the network does not take parts of them.
     """
     generator, dealt = torch.Generator().manual_seed(seed), 0
     ends = np.cumsum((0.0, *shares)) / sum(shares)
@@ -81,7 +81,7 @@ def divide(samples: Samples, shares: tuple[float, ...], seed: int, static: int |
         dealt += count
         return [order[a:b] for a, b in pairwise(edges)]
 
-    if static is not None:
+    if whole:
         return [Samples(tuple(samples.batches[i] for i in part)) for part in deal(len(samples.batches))]
     parts: list[list[Chunk]] = [[] for _ in shares]
     for batch in samples:
