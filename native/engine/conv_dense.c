@@ -196,8 +196,8 @@ VNNI_INLINE const int8_t *add_row(const uint8_t *const *window, isize row, isize
     return weight;
 }
 
-/* Has the places of `count` windows' results fetched, `apart` windows from one to the next, and the residuals that are added
-   there; they may lie beyond the last one. No part of its callers, which need the registers for addresses. */
+/* Has `count` places of results fetched, `bytes` from one to the next, and the residuals that are added there; they may lie
+   beyond the last one. No part of its callers, which need the registers for addresses. */
 static __attribute__((noinline)) void fetch_results(const uint8_t *y, const uint8_t *residual, isize bytes, isize count) {
     for (isize at = 0; count > 0; count--, at += bytes) {
         __builtin_prefetch(y + at, 1);

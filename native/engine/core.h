@@ -66,6 +66,12 @@ INLINE isize max_size(isize a, isize b) { return a > b ? a : b; }
 INLINE isize ceil_div(isize n, isize by) { return n / by + (n % by > 0); }
 INLINE isize round_up(isize n, isize to) { return ceil_div(n, to) * to; }
 
+/* Has `rows` rows of so many bytes fetched, `apart` bytes from one to the next; they may lie beyond what may be read. */
+INLINE void fetch_rows(const void *x, isize rows, isize apart, isize bytes) {
+    for (isize r = 0; r < rows; r++)
+        for (isize i = 0; i < bytes; i += ALIGNMENT) PREFETCH((const char *)x + r * apart + i);
+}
+
 /* The product of two sizes; -1 where one is negative or the product overflows. */
 INLINE isize checked_product(isize a, isize b) { return a < 0 || b < 0 || (b && a > PTRDIFF_MAX / b) ? -1 : a * b; }
 

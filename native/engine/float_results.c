@@ -300,22 +300,15 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
     }
 }
 
-/* Fetches `rows` rows of up to 64 elements, `next` of them apart, of `size` bytes each. */
-AVX512_INLINE void fetch_rows(const void *x, isize rows, isize next, isize channels, isize size) {
-    const char *at = (const char *)x;
-    for (isize r = 0; r < rows; r++, at += next * size)
-        for (isize i = 0; i < channels * size; i += VECTOR_BYTES) __builtin_prefetch(at + i);
-}
-
 AVX512_TARGET void expect_floats(const void *args, const sum_block *b) {
     const float_results *t = (const float_results *)args;
     const isize at = b->place * t->channels + b->channel;
-    if (t->y) fetch_rows(t->y + at, b->rows, t->channels, b->channels, sizeof *t->y);
+    if (t->y) fetch_rows(t->y + at, b->rows, t->channels * 4, b->channels * 4);
     for (isize j = 1; t->code && j < t->code->operands; j++) {
         const chain_operand *o = &t->code->operand[j];
         const isize size = o->type == FLOATS ? 4 : 1;
         if (j != t->joined && o->stride[0] == t->channels && o->type <= GRID)
-            fetch_rows((const char *)t->operand[j] + at * size, b->rows, t->channels, b->channels, size);
+            fetch_rows((const char *)t->operand[j] + at * size, b->rows, t->channels * size, b->channels * size);
     }
 }
 

@@ -127,11 +127,8 @@ static window_maximum byte_maximum(void) { return maximum_of_bytes; }
 
 /* Has the pixels fetched that the window below is the first to read, which may lie beyond the image. */
 INLINE void fetch_next_row(const max_pool_args *a, const window *w) {
-    const isize pixel = a->s.channels * a->element, bytes = min_size(a->stride[2], w->count[2]) * pixel;
-    const isize rows = min_size(a->stride[1], w->count[1]), line = a->s.size[2] * pixel;
-    const uint8_t *x = w->first + w->count[1] * w->stride[1];
-    for (isize h = 0; h < rows; h++)
-        for (isize k = 0; k < bytes; k += ALIGNMENT) PREFETCH(x + h * line + k);
+    const isize pixel = a->s.channels * a->element, columns = min_size(a->stride[2], w->count[2]);
+    fetch_rows(w->first + w->count[1] * w->stride[1], min_size(a->stride[1], w->count[1]), a->s.size[2] * pixel, columns * pixel);
 }
 
 static void max_pool_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
