@@ -104,17 +104,21 @@ class _Round(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, lo: End, hi: End) -> Tensor:
-        ctx.save_for_backward(v.float())
         ctx.limits, ctx.dtype = (lo, hi), v.dtype
-        if fused.usable(v):
-            return fused.round_clamp(v, lo, hi)
-        return clamp_(torch.round(v), lo, hi).float()
+        if v.dtype == torch.float64:
+            rounded = torch.round(v).float()  # that moves nothing into lo..hi
+            ctx.save_for_backward((rounded >= lo) & (rounded <= hi))  # one byte instead of eight
+            return clamp_(rounded, lo, hi)
+        ctx.save_for_backward(v)
+        return fused.round_clamp(v, lo, hi) if fused.usable(v) else clamp_(torch.round(v), lo, hi)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         (v,) = ctx.saved_tensors
-        return clipped(grads[0], v, *ctx.limits).to(ctx.dtype), None, None
+        if ctx.dtype == torch.float64:
+            return torch.where(v, grads[0], 0.0).double(), None, None
+        return clipped(grads[0], v, *ctx.limits), None, None
 
 
 class _Quantize(torch.autograd.Function):

@@ -208,7 +208,7 @@ class Affine:
             factor = output_first(factor.expand_as(weight), node)[:, :1]
         m = scale / factor.reshape(-1)
         if isinstance(value, Quantized):
-            return weighted_sum(node, value.q, grid, m * value.point.live_scale, bias)
+            return weighted_sum(node, value.q, grid, m * value.point.live_scale, bias, whole=value.whole)
         return weighted_sum(node, value, grid, m, bias)
 
     def _folded_factor(self, weight: Tensor) -> Tensor:
@@ -272,12 +272,12 @@ class Affine:
         m = forward_as(req.ratio(), nominal) if resolved else nominal
         exact = self._exact_sum(n, x.point) if resolved else None
         if leaky and resolved:
-            total = weighted_sum(node, x.q, n.grid, torch.ones_like(m.detach()), n.bias, exact)
+            total = weighted_sum(node, x.q, n.grid, torch.ones_like(m.detach()), n.bias, exact, whole=x.whole)
             m_neg = forward_as(req.ratio("a_neg", "b_neg"), nominal * self._slope())
             positive, negative = (total * per_channel(r, node, total.dim()).to(total.dtype) for r in (m, m_neg))
             v = torch.where(total < 0, negative, positive)
         else:
-            v = weighted_sum(node, x.q, n.grid, m, n.bias.to(m.dtype) * m, exact)
+            v = weighted_sum(node, x.q, n.grid, m, n.bias.to(m.dtype) * m, exact, whole=x.whole)
             if leaky:
                 v = self._activate(v)
         if len(inputs) > 1:

@@ -20,7 +20,7 @@ class DequantizedLayer(Affine):
             return super().sum_of(x, resolved)
         n, scale, bias = self.deployed(x.point)
         exact = self._exact_sum(n, x.point)._replace(single=True) if resolved else None
-        return weighted_sum(self.node, x.q, n.grid, scale, bias, exact)
+        return weighted_sum(self.node, x.q, n.grid, scale, bias, exact, whole=x.whole)
 
     def deployed(self, x_point: QuantPoint) -> tuple[Integers, Tensor, Tensor | None]:
         """Return integer weights, scales (O,) of their sums with inputs of ``x_point``, and the bias, float32."""

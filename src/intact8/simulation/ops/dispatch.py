@@ -69,7 +69,7 @@ def run_node(
             if node.op in EXACT:
                 return EXACT[node.op](op, quantized)
             if all(v.point is point for v in quantized):
-                whole = all(v.whole for v in quantized) and not (node.op == "dropout" and training)
+                whole = all(v.whole for v in quantized) and not (node.op == "dropout" and training and node.attrs["p"])
                 return Quantized(_move(node, [v.q for v in quantized], point, training), point, whole)
     return quantize_to(point, float_result(node, [real(v) for v in inputs], params, training))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
@@ -55,13 +57,17 @@ def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
     return edges
 
 
-def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, bias: Tensor | None = None) -> Tensor:
+def accumulate(
+    node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, bias: Tensor | None = None, *, whole: bool = True
+) -> Tensor:
     """Return the exact Σ x·w + b of float32 tensors of integers: float32 where the sums fit it, else float64.
 
-    ``edges`` come from :func:`chunk_edges`; there is a ``bias`` only where nothing is cut and the sums with it stay
-    below EXACT.
+    Where x is not ``whole``, dropout has scaled integers, and sums are as near as floating point has them. ``edges``
+    come from :func:`chunk_edges`; there is a ``bias`` only where nothing is cut and the sums with it stay below EXACT.
     """
     if edges is None:
+        if whole and x.is_cuda and _is_product(node):
+            return _product_of_layer(node, x, weight)
         return convolve(node, x.double(), weight.double())
     if len(edges) == 2:
         return convolve(node, x, weight, bias)
@@ -69,6 +75,87 @@ def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, b
     cuts = itertools.pairwise(edges)
     parts = (convolve(node, x.narrow(axis, i, j - i), weight[:, i:j]).double() for i, j in cuts)
     return functools.reduce(torch.add, parts)
+
+
+LONGEST = int((EXACT - 1) // (255 * 128))
+"""Terms, each of an activation minus its zero point and an 8-bit weight, whose sum stays 256 below EXACT."""
+
+
+def exact_product(x: Tensor, w: Tensor, longest: int, *, whole: bool = True) -> Tensor:
+    """Return x·w of integers within ±255, (…, I, K) and (…, K, J), in parts of at most ``longest`` terms.
+
+    Sums of ``longest`` terms stay below EXACT: they are exact in float32, whatever the order, and with the inputs of
+    TF32, which hold 11 bits. On NVIDIA's GPUs they are products of float16, which tensor cores add in float32, but
+    where dropout has scaled integers (not ``whole``). The result is float32 where one part is enough, else float64.
+    """
+    multiply = _half_product if whole and x.is_cuda and HALF else torch.matmul
+    if x.shape[-1] <= longest:
+        return multiply(x, w)
+    pairs = zip(torch.split(x, longest, -1), torch.split(w, longest, -2), strict=True)
+    return functools.reduce(torch.add, (multiply(a, b).double() for a, b in pairs))
+
+
+HALF = hasattr(torch.ops.aten.bmm, "dtype") and torch.version.hip is None
+"""Whether this torch multiplies float16 into float32 on a GPU."""
+
+
+def _half_product(x: Tensor, w: Tensor) -> Tensor:
+    """Return x·w, float32, of matrices or batches that broadcast."""
+    x, w = x.half(), w.half()
+    if w.dim() == 2:
+        return torch.mm(x.flatten(0, -2), w, out_dtype=torch.float32).view(*x.shape[:-1], w.shape[-1])
+    batch = torch.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[no-untyped-call]
+    a, b = (t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (x, w))
+    return torch.bmm(a, b, out_dtype=torch.float32).view(*batch, x.shape[-2], w.shape[-1])
+
+
+def has_short_product(node: Node, x: Tensor) -> bool:
+    """Return whether :func:`short_product` computes a layer."""
+    return node.op == "linear" and x.is_cuda and HALF
+
+
+def short_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return Σ x·w, float32, of integers within ±255, (…, K) and (O, K), where it need not be exact: one product."""
+    return _half_product(x, weight.mT)
+
+
+def _is_product(node: Node) -> bool:
+    """Return whether a layer is a matrix product of its weight and the columns of its input."""
+    if node.op == "conv":
+        return not node.attrs["transposed"] and node.attrs["groups"] == 1 and len(node.attrs["stride"]) <= 2
+    return node.op == "linear"
+
+
+UNFOLDED = 1 << 27
+"""Elements of unfolded inputs that are multiplied together: 256 MiB of float16."""
+
+
+def _product_of_layer(node: Node, x: Tensor, weight: Tensor) -> Tensor:
+    """Return the exact Σ x·w of a linear map or a dense convolution as a matrix product.
+
+    cuDNN chooses how it convolves, and Winograd's way, which rounds, is among the choices; products leave none.
+    """
+    if node.op == "linear":
+        return exact_product(x, weight.mT, LONGEST)
+    stride, padding, dilation = (node.attrs[name] for name in ("stride", "padding", "dilation"))
+    flat = len(stride) == 2
+    if not flat:
+        x, weight = x.unsqueeze(2), weight.unsqueeze(2)
+        stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+    kernel, rows = weight.shape[2:], weight.flatten(1)
+    steps = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    size = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in steps]
+    # Integers within ±255 are the same in float16, which halves what is moved.
+    x = F.pad(x.half() if HALF else x, [padding[1], padding[1], padding[0], padding[0]]).contiguous()
+    samples = max(1, UNFOLDED // max(1, rows.shape[1] * math.prod(size)))
+    sums = []
+    for part in torch.split(x, samples):
+        sample, channel, row, column = part.stride()
+        strides = [sample, channel, row * dilation[0], column * dilation[1], row * stride[0], column * stride[1]]
+        windows = part.as_strided([len(part), part.shape[1], *kernel, *size], strides, part.storage_offset())
+        sums.append(exact_product(rows[None], windows.reshape(len(part), rows.shape[1], -1), LONGEST))
+    y = (sums[0] if len(sums) == 1 else torch.cat(sums)).view(len(x), len(weight), *size)
+    return y if flat else y.squeeze(2)
 
 
 def per_channel(values: Tensor, node: Node, rank: int) -> Tensor:

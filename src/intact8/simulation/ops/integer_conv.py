@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from intact8.capture.graph import Node
-from intact8.simulation.ops.exact_sums import accumulate, convolve, per_channel
+from intact8.simulation.ops.exact_sums import accumulate, convolve, has_short_product, per_channel, short_product
 from intact8.simulation.weights.grid import Grid, grid_gradients, row_gradients
 from intact8.simulation.weights.layout import output_channels, output_first, per_output, transposed
 from intact8.train import fused
@@ -27,9 +27,18 @@ class Exact(NamedTuple):
 
 
 def weighted_sum(
-    node: Node, x: Tensor, grid: Grid, m: Tensor, bias: Tensor | None, exact: Exact | None = None
+    node: Node,
+    x: Tensor,
+    grid: Grid,
+    m: Tensor,
+    bias: Tensor | None,
+    exact: Exact | None = None,
+    *,
+    whole: bool = False,
 ) -> Tensor:
     """Return ``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable; m is (O,) or ().
+
+    ``whole`` says that x holds integers within ±255, whose products GPUs have a faster way to add.
 
     With ``exact`` it is m·(Σ x·q + exact.bias) for x that holds integers minus zero point: the sum is exact, float64
     where float32 does not hold it, and ``bias``, (O,) in units of the result, gets its gradient. Where ``exact.single``
@@ -38,9 +47,9 @@ def weighted_sum(
     if m.numel() == 1:
         m = m.expand(output_channels(node, grid.weight))
     if differentiable(x, *grid.sources, m, bias):
-        y: Tensor = _Sum.apply(x, *grid.sources, m, bias, node, grid, exact)  # type: ignore[no-untyped-call]
+        y: Tensor = _Sum.apply(x, *grid.sources, m, bias, node, grid, exact, whole)  # type: ignore[no-untyped-call]
         return y
-    return _value(node, x, grid.q, m, bias, exact)
+    return _value(node, x, grid.q, m, bias, exact, whole)
 
 
 def _float_type(x: Tensor, exact: Exact | None) -> torch.dtype:
@@ -57,23 +66,39 @@ def _value(
     m: Tensor,
     bias: Tensor | None,
     exact: Exact | None,
+    whole: bool,
     weight: Tensor | None = None,
 ) -> Tensor:
     """Return the sum; ``weight`` is m·q where it is known already, and the sum not exact."""
     dtype = _float_type(x, exact)
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(dtype)
+        if exact is None and whole and dtype == torch.float32 and has_short_product(node, x):
+            total, rows = short_product(x, q), m.to(dtype)
+            return total.mul_(rows) if bias is None else torch.addcmul(bias.to(dtype), total, rows)
         if exact is None:
             weight = (q * per_output(m, q, node) if weight is None else weight).to(dtype)
             return convolve(node, x, weight, None if bias is None else bias.to(dtype)).float()
         plain = exact.edges is not None and len(exact.edges) == 2 and not exact.wide
-        total = accumulate(node, x, q, exact.edges, exact.bias.float() if plain else None)
+        total = accumulate(node, x, q, exact.edges, exact.bias.float() if plain else None, whole=whole)
         if not plain:
-            total = total.double() + per_channel(exact.bias, node, total.dim())
+            total = _plus_bias(total, per_channel(exact.bias, node, total.dim()))
         if exact.single:
             total = total.float().mul_(per_channel(m, node, total.dim()))
             return total if bias is None else total.add_(per_channel(bias, node, total.dim()))
         return total.mul_(per_channel(m, node, total.dim()).to(total.dtype))
+
+
+def _plus_bias(total: Tensor, bias: Tensor) -> Tensor:
+    """Return an exact sum with its int32 bias (float64): exact in float64, or rounded once to float32.
+
+    A sum of :func:`exact_product`'s in float32 lies 256 below 2^24, so that it stays exact with the last eight bits of
+    the bias; the rest of them is a float32, and adding it rounds once. That is the fl(acc) of the contract.
+    """
+    if not total.is_cuda or total.dtype == torch.float64:
+        return torch.add(total, bias)
+    most = torch.round(bias / 256) * 256
+    return total.add_((bias - most).float()).add_(most.float())
 
 
 def _by_rows(node: Node, q: Tensor, m: Tensor) -> bool:
@@ -84,14 +109,14 @@ def _by_rows(node: Node, q: Tensor, m: Tensor) -> bool:
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
-        x, *sources, m, bias, node, grid, exact = args
+        x, *sources, m, bias, node, grid, exact, whole = args
         product = grid.times(m) if exact is None and not transposed(node) else None
         q = grid.q if product is None else product[1]
         weight, compact = product or (None, q.to(torch.int8))
         ctx.save_for_backward(x, compact, m, *sources)
         ctx.node, ctx.limits, ctx.bias = node, grid.limits, None if bias is None else bias.dtype
         ctx.dtype = _float_type(x, exact)
-        return _value(node, x, q, m, bias, exact, weight)
+        return _value(node, x, q, m, bias, exact, whole, weight)
 
     @staticmethod
     @once_differentiable
@@ -122,7 +147,7 @@ class _Sum(torch.autograd.Function):
                 grad_sources = grid_gradients(grad_w, per_weight, tuple(sources), ctx.limits, wants[1:4])
         grad_x = None if grad_x is None else grad_x.to(x.dtype)
         grad_bias = None if grad_bias is None else grad_bias.to(ctx.bias)
-        return grad_x, *grad_sources, grad_m, grad_bias, None, None, None
+        return grad_x, *grad_sources, grad_m, grad_bias, None, None, None, None
 
 
 def convolve_backward(

@@ -135,7 +135,9 @@ def float_result(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor],
     if node.op == "requantize":
         return inputs[0]
     if node.op == "dropout":
+        if not (training and node.attrs["p"]):
+            return inputs[0]
         dropout = torch.feature_dropout if node.attrs.get("feature") else torch.dropout
-        return dropout(inputs[0], node.attrs["p"], training)
+        return dropout(inputs[0], node.attrs["p"], True)
     y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
     return y

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from intact8.simulation.ops.exact_sums import EXACT
+from intact8.simulation.ops.exact_sums import EXACT, exact_product
 from intact8.simulation.ops.integer_op import IntegerOp
 from intact8.simulation.ops.quantized_add import pack, unpack
 from intact8.simulation.quantized_tensor import Quantized
@@ -37,7 +37,7 @@ def matrix_product(x: Quantized, w: Quantized, ratio: Tensor) -> Tensor:
     """
     longest = int((EXACT - 1) // (_reach(x) * _reach(w)))
     if not differentiable(x.q, w.q, ratio):
-        return _exact(x.q, w.q, longest).mul_(ratio)
+        return exact_product(x.q, w.q, longest, whole=x.whole and w.whole).mul_(ratio)
     zero_points = [t.zero_point if t.whole else None for t in (x, w)]
     y: Tensor = _Product.apply(x.q, w.q, ratio, longest, zero_points)  # type: ignore[no-untyped-call]
     return y
@@ -48,22 +48,12 @@ def _reach(x: Quantized) -> int:
     return max(x.zero_point - x.point.lo, x.point.hi - x.zero_point, 1)
 
 
-def _exact(x: Tensor, w: Tensor, longest: int) -> Tensor:
-    """Return Σ x·w in as many parts as keep float32 sums exact; on GPUs, whose float32 may be TF32, in float64."""
-    if x.is_cuda:
-        return torch.matmul(x.double(), w.double())
-    if x.shape[-1] <= longest:
-        return torch.matmul(x, w)
-    pairs = zip(torch.split(x, longest, -1), torch.split(w, longest, -2), strict=True)
-    return torch.stack([torch.matmul(a, b).double() for a, b in pairs]).sum(0)
-
-
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, ratio: Tensor, longest: int, zero_points: list[int | None]) -> Tensor:
         ctx.save_for_backward(pack(x, zero_points[0]), pack(w, zero_points[1]), ratio)
         ctx.zero_points = zero_points
-        return _exact(x, w, longest).mul_(ratio)
+        return exact_product(x, w, longest, whole=None not in zero_points).mul_(ratio)
 
     @staticmethod
     @once_differentiable
