@@ -21,6 +21,9 @@ from torch.utils._pytree import tree_flatten
 DEVICE = torch.device("cuda", 0)
 """What tensors on the pretend device call their device."""
 
+_WIDENING = {getattr(getattr(torch.ops.aten, name), "dtype", None): getattr(torch, name) for name in ("mm", "bmm")}
+"""Products of float16 with results of float32, which GPUs alone compute, and the same in float32."""
+
 _COPIES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
 
 
@@ -66,7 +69,10 @@ class _Checks(TorchDispatchMode):
             raise RuntimeError(f"{func}: tensors on two devices: {shapes}")
         if func is torch.ops.aten.copy_.default:
             return func(*args, **kwargs)
-        result = func(*args, **kwargs)
+        if func in _WIDENING and any(there):
+            result = _WIDENING[func](*(t.float() for t in tensors))
+        else:
+            result = func(*args, **kwargs)
         if any(there):
             for leaf in tree_flatten(result)[0]:
                 if isinstance(leaf, Tensor):
