@@ -139,6 +139,24 @@ def test_a_dense_block_is_one_point() -> None:
     assert placed.points["c0"].observed == ["c0", "c1", "c2"]
 
 
+def test_plain_w8a8_joins_floats_and_every_layer_reads_a_grid_of_its_own() -> None:
+    b = Build()
+    x = b.conv("c0", b.input())
+    joined = b.cat("cat", x, b.conv("c1", x))
+    twice = b.cat("twice", b.conv("c2", joined), "c2")  # one grid does for one tensor
+    placed = place(
+        fuse(b.done(b.conv("c3", twice)), b.tensors, residual=False, leaky=True).graph, Recipe(between_layers="float")
+    )
+    assert [p.tensors for p in placed.points.values()] == [
+        ["x.quantize"],
+        ["c0.quantize"],
+        ["cat.quantize"],
+        ["c2", "twice"],
+    ]
+    assert placed.float_nodes == {"cat": "the recipe keeps it float"}
+    assert placed.dequantized == {"c0", "c1", "c3"}
+
+
 def test_states_of_several_layers_are_joined_without_one_grid_for_all() -> None:
     b = Build()
     first = [b.conv("c0", b.input()), b.conv("c1", "c0")]

@@ -76,6 +76,8 @@ class NodeSchemes:
             return self.recipe.attention == "float" or between == "float"
         if node.op in ("add", "sub") and between == "float_residual":
             return all(self.graph.origin(name).op != "constant" for name in node.inputs)
+        if between == "float" and node.op == "cat":  # joined integers would have one grid for all
+            return len({self.graph.origin(name).name for name in node.inputs}) > 1
         return between == "float" and node.op in LIGHT | NONLINEAR and not node.shares_grid
 
     def told(self, reasons: Mapping[str, str]) -> dict[str, str]:
