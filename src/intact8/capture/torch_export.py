@@ -24,6 +24,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from intact8.capture.dynamic_shapes import doubled
+from intact8.capture.known_numbers import known_numbers
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
@@ -348,7 +349,7 @@ def _export(
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
-    with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
+    with quiet(), torch.no_grad(), traceable(), known_numbers(model), keywords_named(model, kwargs):
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
 

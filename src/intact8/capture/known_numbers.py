@@ -1,0 +1,104 @@
+"""Numbers that a model keeps in buffers: sizes that its code computes from them are known while it is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+@contextmanager
+def known_numbers(model: nn.Module) -> Iterator[None]:
+    """Let integer buffers of no dimension that are in no state dict (strides, paddings) be numbers in this block.
+
+    torch.export makes an input of every buffer, whose values no size can depend on.
+    """
+    found = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name in module._non_persistent_buffers_set and _is_number(buffer)
+    ]
+    if not found:
+        yield
+        return
+    for module, name, buffer in found:
+        del module._buffers[name]
+        vars(module)[name] = buffer
+    try:
+        with _KnownNumbers([buffer for _, _, buffer in found]):
+            yield
+    finally:
+        for module, name, _ in found:
+            del vars(module)[name]
+        for module in {id(module): module for module, _, _ in found}.values():
+            kept = dict(module._buffers)
+            module._buffers.clear()
+            module._buffers.update({n: b for m, n, b in found if m is module} | kept)
+
+
+def _is_number(buffer: Tensor) -> bool:
+    if buffer.dim() or buffer.dtype.is_floating_point or buffer.dtype.is_complex:
+        return False
+    return buffer.device.type == "cpu"  # elsewhere reading it would wait for the device
+
+
+class _KnownNumbers(TorchFunctionMode):
+    """What is computed from these tensors alone is computed with their values, and any other operation gets numbers."""
+
+    def __init__(self, known: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._known = {id(t): t for t in known}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        leaves = list(_leaves([args, kwargs]))
+        known = [leaf for leaf in leaves if self._knows(leaf)]
+        if not known:
+            return func(*args, **kwargs)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if len(known) == len(tensors) and not any(isinstance(leaf, torch.SymInt) for leaf in leaves):
+            with _disable_current_modes():
+                result = func(*args, **kwargs)
+            self._known.update((id(leaf), leaf) for leaf in _leaves([result]) if _is_scalar(leaf))
+            return result
+        values, kwargs = self._numbers(list(args)), self._numbers(kwargs)
+        if leaves and leaves[0] is known[0] and getattr(Tensor, getattr(func, "__name__", ""), None) is func:
+            values[0] = torch.full((), values[0], dtype=known[0].dtype)  # a method of that tensor
+        return func(*values, **kwargs)
+
+    def _knows(self, x: Any) -> bool:
+        return self._known.get(id(x)) is x and isinstance(x, Tensor)
+
+    def _numbers(self, x: Any) -> Any:
+        """Return what ``x`` holds, with numbers in place of known tensors."""
+        if self._knows(x):
+            with _disable_current_modes():
+                return x.item()
+        if isinstance(x, slice):
+            return slice(*(self._numbers(end) for end in (x.start, x.stop, x.step)))
+        if isinstance(x, dict):
+            return {k: self._numbers(v) for k, v in x.items()}
+        return type(x)(map(self._numbers, x)) if type(x) in (tuple, list) else x
+
+
+def _is_scalar(x: Any) -> bool:
+    return isinstance(x, Tensor) and not x.dim()
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    """Yield what lists, tuples, dicts and slices hold."""
+    if isinstance(x, slice):
+        x = (x.start, x.stop, x.step)
+    if isinstance(x, (list, tuple, dict)):
+        for item in x.values() if isinstance(x, dict) else x:
+            yield from _leaves(item)
+    else:
+        yield x

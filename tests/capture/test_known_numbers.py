@@ -1,0 +1,56 @@
+"""Sizes that a model computes from integers in its buffers are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import intact8
+from intact8.capture.known_numbers import known_numbers
+
+
+class Padded(nn.Module):
+    """A convolution that pads to whole frames, as codecs of audio do: strides and kernel sizes are buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 4, 5, 3)
+        self.stride = nn.Buffer(torch.tensor(3), persistent=False)
+        self.kernel_size = nn.Buffer(torch.tensor(5), persistent=False)
+        self.total = nn.Buffer(self.kernel_size - self.stride, persistent=False)
+        self.kept = nn.Buffer(torch.tensor(7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[-1]
+        frames = torch.ceil((length - self.kernel_size + self.total) / self.stride + 1).to(torch.int64) - 1
+        extra = frames * self.stride + self.kernel_size - self.total - length
+        left = self.total // 2
+        y: Tensor = self.conv(F.pad(x, (self.total - left, left + extra)))
+        y = y[..., : -left if left > 1 else None] * self.stride + self.stride * y
+        return y[:, :, self.total - 2 :] + torch.where(y > -100, self.stride, self.kernel_size)
+
+
+def test_a_codec_pads_to_whole_frames() -> None:
+    torch.manual_seed(0)
+    model, x = Padded().eval(), torch.randn(64, 1, 40)
+    names = [name for name, _ in model.named_buffers()]
+    wanted = model(x)
+    program = intact8.quantize(model, x)
+    found = torch.as_tensor(program.run(x))
+    assert found.shape == wanted.shape and wanted.shape[-1] == math.ceil(40 / 3)
+    assert (found - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert intact8.verify(program, x[:8]).mismatches == 0
+    assert [name for name, _ in model.named_buffers()] == names, "buffers are back where they were"
+    assert "kept" in model.state_dict() and "stride" not in model.state_dict()
+
+
+def test_buffers_come_back_after_an_error() -> None:
+    model = Padded()
+    with pytest.raises(ZeroDivisionError), known_numbers(model):
+        assert not {"stride", "total"} & dict(model.named_buffers()).keys() and int(model.stride) == 3
+        raise ZeroDivisionError
+    assert {"stride", "total"} <= dict(model.named_buffers()).keys() and "stride" not in vars(model)
