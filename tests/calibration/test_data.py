@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import intact8
 from intact8.calibration.data import SLICE, batches, first_batch, length
 from intact8.calibration.dynamic_dimensions import changing
+from intact8.calibration.summary import CalibrationWarning
 from intact8.diagnose.evaluate import _batches
 from intact8.errors import CalibrationError
 
@@ -240,3 +241,27 @@ def test_a_whole_tensor_of_steps_first_is_cut_along_its_samples() -> None:
     found = list(batches(torch.randn(50, 40, 6), sim.input_specs, torch.device("cpu")))
     assert [args[0].shape[:2] for args, _ in found] == [(50, SLICE), (50, 40 - SLICE)]
     assert length(torch.randn(50, 40, 6), sim.input_specs) == 2
+
+
+class TwoTowers(nn.Module):
+    """A model of pictures and texts, each of which may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.picture, self.text = nn.Linear(4, 3), nn.Embedding(9, 3)
+
+    def forward(self, picture: Tensor | None = None, text: Tensor | None = None) -> tuple[Tensor, ...]:
+        made = [] if picture is None else [self.picture(picture)]
+        return tuple(made if text is None else [*made, self.text(text)])
+
+
+def test_inputs_that_are_all_optional_are_not_dropped_in_silence() -> None:
+    batch = torch.randn(8, 4), torch.randint(0, 9, (8, 5))
+    with pytest.warns(CalibrationWarning, match=r"of the 2 elements .*taken \(picture\).*\(picture, text\)"):
+        first_batch(TwoTowers(), [batch])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        example, _ = first_batch(TwoTowers(), [(batch[0], torch.zeros(8, dtype=torch.long))])  # classes
+        assert len(example) == 1
+        example, _ = first_batch(TwoTowers(), [{"picture": batch[0], "text": batch[1]}])
+        assert sorted(example) == ["picture", "text"]

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
+from intact8.calibration.summary import CalibrationWarning
 from intact8.capture.graph import Graph
 from intact8.capture.pytree import InputLayout, widened
 from intact8.capture.trace import SAMPLES
-from intact8.errors import CalibrationError
+from intact8.errors import CalibrationError, warn
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
 from intact8.program.inputs import refuse_other_layouts
 
@@ -158,7 +159,26 @@ def first_batch(model: nn.Module, data: Any, least: int = 1) -> tuple[Any, Any]:
             raise CalibrationError("the calibration data holds no batch", remedy=_HOW) from None
         if iterator is data:
             data = itertools.chain([first], iterator)
-    return inputs_of(model, first, least), data
+    example = inputs_of(model, first, least)
+    _tell_of_optional_inputs(model, first, example)
+    return example, data
+
+
+def _tell_of_optional_inputs(model: nn.Module, batch: Any, taken: Any) -> None:
+    """Warn where elements of a tuple are taken for labels although they may be inputs: each of those is optional."""
+    if not isinstance(batch, (tuple, list)) or not isinstance(taken, tuple) or len(batch) == len(taken):
+        return
+    parameters = [p for p in inspect.signature(model.forward).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    rest = [x for x in batch[len(taken) :] if isinstance(x, Tensor)]
+    if parameters and all(p.default is not p.empty for p in parameters) and any(x.dim() > 1 for x in rest):
+        names = [p.name for p in parameters[: len(batch)]]
+        warn(
+            CalibrationWarning(
+                f"of the {len(batch)} elements of a batch the first is taken ({names[0]}), and the rest for labels. "
+                f"Reason: every argument of the model is optional. Remedy: where they are inputs ({', '.join(names)}), "
+                "give batches as dicts by name"
+            )
+        )
 
 
 def inputs_of(model: nn.Module, batch: Any, least: int = 1) -> Any:
