@@ -54,3 +54,25 @@ def test_buffers_come_back_after_an_error() -> None:
         assert not {"stride", "total"} & dict(model.named_buffers()).keys() and int(model.stride) == 3
         raise ZeroDivisionError
     assert {"stride", "total"} <= dict(model.named_buffers()).keys() and "stride" not in vars(model)
+
+
+def test_what_the_code_writes_to_is_no_known_number() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.calls = nn.Linear(4, 4), nn.Buffer(torch.tensor(0), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            y: Tensor = self.fc(x) if self.calls < 3 else self.fc(self.fc(x))
+            return y
+
+    model = Counts().eval()
+    with pytest.raises(intact8.CaptureError, match="depends on the values"):
+        intact8.prepare(model, torch.randn(2, 4))
+    with known_numbers(model) as numbers:
+        model.calls += 1
+    assert numbers.changed
+    with known_numbers(model) as numbers:
+        model.calls = model.calls + 1
+    assert numbers.changed and dict(model.named_buffers()).keys() == {"calls"}

@@ -12,34 +12,42 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 
+class Numbers:
+    """What :func:`known_numbers` yields; ``changed``, when it has ended, says whether the code wrote to one of them."""
+
+    changed = False
+
+
 @contextmanager
-def known_numbers(model: nn.Module) -> Iterator[None]:
+def known_numbers(model: nn.Module) -> Iterator[Numbers]:
     """Let integer buffers of no dimension that are in no state dict (strides, paddings) be numbers in this block.
 
     torch.export makes an input of every buffer, whose values no size can depend on.
     """
+    numbers = Numbers()
     found = [
-        (module, name, buffer)
+        (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None and name in module._non_persistent_buffers_set and _is_number(buffer)
+        if buffer is not None and name in getattr(module, "_non_persistent_buffers_set", ()) and _is_number(buffer)
     ]
     if not found:
-        yield
+        yield numbers
         return
-    for module, name, buffer in found:
+    order = {id(module): (module, list(module._buffers)) for module, *_ in found}
+    for module, name, _, copy in found:
         del module._buffers[name]
-        vars(module)[name] = buffer
+        vars(module)[name] = copy
     try:
-        with _KnownNumbers([buffer for _, _, buffer in found]):
-            yield
+        with _KnownNumbers([copy for *_, copy in found]):
+            yield numbers
     finally:
-        for module, name, _ in found:
-            del vars(module)[name]
-        for module in {id(module): module for module, _, _ in found}.values():
-            kept = dict(module._buffers)
-            module._buffers.clear()
-            module._buffers.update({n: b for m, n, b in found if m is module} | kept)
+        for module, name, buffer, copy in found:
+            numbers.changed |= vars(module).pop(name, None) is not copy or not torch.equal(copy, buffer)
+            module._buffers[name] = buffer
+        for module, names in order.values():
+            for name in names:
+                module._buffers[name] = module._buffers.pop(name)
 
 
 def _is_number(buffer: Tensor) -> bool:

@@ -349,8 +349,12 @@ def _export(
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
-    with quiet(), torch.no_grad(), traceable(), known_numbers(model), keywords_named(model, kwargs):
-        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+    with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
+        with known_numbers(model) as numbers:
+            exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+        if numbers.changed:  # it counts its calls, say
+            exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+        return exported
 
 
 @contextmanager
