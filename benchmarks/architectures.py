@@ -10,7 +10,8 @@ Families that begin with ``own-`` and ``new-`` are first tries of networks outsi
 Those results are of ``prepare``, ``calibrate`` and ``convert``, where nothing is chosen. A line of the quantized ones
 is a network through ``intact8.quantize``: ``cos``, ``cos_plain`` (plain W8A8 with the ranges of the same samples),
 what was chosen (``between_layers`` and ``portable``), the day it was run, and where known the number of samples that
-were compared (``test``) and the ``draw`` of weights and samples.
+were compared (``test``), the ``draw`` of weights and samples, and ``paired``: how much larger the cosine of a sample is
+than plain W8A8's, on average, and the standard error of that, for the output that is worst by it.
 """
 
 from __future__ import annotations
@@ -87,24 +88,43 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def by_quantize(rows: list[Row]) -> list[str]:
-    """Return what ``quantize`` reaches on networks, those below plain W8A8 by name: one part for each day of runs."""
-    lines: list[str] = []
-    for day in sorted({row["run"] for row in rows}, reverse=True):
-        of_day = [row for row in rows if row["run"] == day]
-        below = [row for row in of_day if row["cos"] < row["cos_plain"] - MARGIN]
-        chosen = Counter((row["between_layers"], row["portable"]) for row in of_day)
-        names, tests = len({row["name"] for row in of_day}), sorted({row["test"] for row in of_day if "test" in row})
-        compared = f", compared on {' or '.join(map(str, tests))} samples" if tests else ""
-        draws = "" if len(of_day) == names else f" ({len(of_day)} draws of weights and samples)"
-        lines += [
-            f"Run on {day}{compared}: {names} networks{draws}, {len(below)} below plain W8A8 by more than {MARGIN}.",
-            "",
-        ]
-        lines += ["| chosen between layers | portable | runs |", "|---|---|---|"]
-        lines += [f"| `{between}` | `{portable}` | {count} |" for (between, portable), count in chosen.most_common()]
-        named = [f"`{row['name']}` ({row['cos']:.3f}, {row['cos_plain']:.3f})" for row in below]
-        lines += ["", f"Below (cosine of `quantize`, of plain W8A8): {', '.join(named) or 'none'}.", ""]
+    """Return what ``quantize`` reaches on networks: a table by family, what it chose, and those below plain W8A8."""
+    columns = ["family", "networks", "median cosine to float32", "of plain W8A8", f"below it by more than {MARGIN}"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for key, name in (*FAMILIES.items(), ("", "**all**")):
+        family = [row for row in rows if key in ("", row["group"])]
+        if family:
+            middle = (f"{statistics.median(row[which] for row in family):.3f}" for which in ("cos", "cos_plain"))
+            cells = [name, len(family), *middle, sum(map(is_below, family))]
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
+    chosen = Counter((row["between_layers"], row["portable"]) for row in rows)
+    lines += ["", "| chosen between layers | portable | networks |", "|---|---|---|"]
+    lines += [f"| `{between}` | `{portable}` | {count} |" for (between, portable), count in chosen.most_common()]
+    named = [
+        f"`{row['name']}` ({row['cos']:.3f}, {row['cos_plain']:.3f}; {row['paired'][0]:+.3f} ± {row['paired'][1]:.3f})"
+        for row in rows
+        if is_below(row)
+    ]
+    text = (
+        "Below (cosine of `quantize` over all samples together, of plain W8A8; by how much that of one sample is larger"
+    )
+    lines += ["", f"{text}, on average and its standard error): {', '.join(named) or 'none'}.", ""]
+    means = [row for row in rows if "paired" in row and row["paired"][0] < -MARGIN]
+    sure = [row for row in means if row["paired"][0] + 2 * row["paired"][1] < -MARGIN]
+    others = [
+        f"`{row['name']}` ({row['paired'][0]:+.3f} ± {row['paired'][1]:.3f})" for row in means if not is_below(row)
+    ]
+    lines += [
+        f"By the average over samples {len(means)} are below by more than {MARGIN}, {len(sure)} of them by more than "
+        f"twice the standard error beyond that; not among those above: {', '.join(others) or 'none'}.",
+        "",
+    ]
     return lines
+
+
+def is_below(row: Row) -> bool:
+    """Return whether ``quantize`` is below plain W8A8 by more than MARGIN."""
+    return bool(row["cos"] < row["cos_plain"] - MARGIN)
 
 
 def refusals(rows: list[Row]) -> list[str]:

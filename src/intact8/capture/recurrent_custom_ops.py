@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from intact8.arithmetic.recurrent import state_count
-from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.experts import HOME, by_row
 from intact8.capture.formulas_index import bags_of_one_length, renormed, take_along_dim
 from intact8.errors import CaptureError
@@ -219,7 +218,6 @@ def traceable() -> Iterator[None]:
         (rnn_utils.pad_packed_sequence, _pad_packed_sequence),
     ]
     with ExitStack() as stack:
-        stack.enter_context(DataAttribute())
         for kind in (nn.LSTM, nn.GRU, nn.RNN):
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):

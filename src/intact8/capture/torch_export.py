@@ -10,9 +10,10 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.known_numbers import known_numbers
 from intact8.capture.pytree import copied, register_outputs, with_lists
@@ -349,12 +351,24 @@ def _export(
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
+    made = partial(torch.export.export, model, args, kwargs, dynamic_shapes=shapes, strict=strict)
     with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
         with known_numbers(model) as numbers:
-            exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
-        if numbers.changed:  # it counts its calls, say
-            exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
-        return exported
+            exported = _followed(made)
+        return _followed(made) if numbers.changed else exported  # it counts its calls, say
+
+
+def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
+    """Return what is exported; where ``x.data`` took tensors out of the graph or put them into it, a second time."""
+    try:
+        exported = made()
+        if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
+            return exported
+    except RuntimeError as error:
+        if "fake tensor in the exported program" not in str(error):
+            raise
+    with DataAttribute():  # costs a call of Python in every operation
+        return made()
 
 
 @contextmanager

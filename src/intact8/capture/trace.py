@@ -394,9 +394,10 @@ def _placeholders(
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             value: Any = program.constants[str(spec.target)]
             if isinstance(value, FakeTensor):
-                what = "an activation is taken out of the graph (as x.data does)"
+                what = "a tensor that was computed is taken out of the graph (as set_() does)"
                 why = "torch.export does not see what is computed from it"
-                raise CaptureError(what, where="the model itself", why=why, remedy="use x.detach() in its place")
+                remedy = "pass it on from operation to operation"
+                raise CaptureError(what, where="the model itself", why=why, remedy=remedy)
             feed.append(value.clone())
         elif spec.kind is InputKind.USER_INPUT:
             key, at, leaf = layout.keys[leaf], leaf, leaf + 1
