@@ -6,10 +6,10 @@ come; where it is small, outputs that look good on the samples that gave the ran
 samples are therefore divided, and the outputs of every part are those of ranges calibrated on the others. By these
 it is also chosen whether ranges leave room for what few samples do not show (the observer's ``room``).
 
-Parts differ from each other, those of one sample most of all, so a recipe holds where the average of the parts is near
-enough to plain W8A8 by three times its standard error (of four parts, a confidence of 97 %). Where none does, plain
-W8A8 itself is taken: as little rounded as a program can be, with the ranges that the samples had, and with weights as
-they are.
+Parts differ from each other, those of one sample most of all, so a recipe holds where the average of the parts, and
+three times its standard error (of four parts, a confidence of 97 %), is at most half as far behind plain W8A8 as is
+told of an output. Where none does, plain W8A8 itself is taken: as little rounded as a program can be, with the ranges
+that the samples had, and with weights as they are.
 """
 
 from __future__ import annotations
@@ -135,14 +135,14 @@ def _clearly_above(a: list[float], b: list[float]) -> bool:
 
 
 def _may_be_behind(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return an output of several parts where its average cosine may be less than plain W8A8's by more than APART.
+    """Return an output of several parts where its average cosine may be less than plain W8A8's by half of APART.
 
     Of a part that is not suspicious it is known that 1 - cosine is at most half the noise.
     """
     found = [
         row["apart"] if "apart" in row else 10 ** (-row["sqnr"] / 10) / 2 for row in parts if row["sqnr"] is not None
     ]
-    if len(found) < 2 or (apart := mean(found) + 3 * stdev(found) / math.sqrt(len(found))) <= APART:
+    if len(found) < 2 or (apart := mean(found) + 3 * stdev(found) / math.sqrt(len(found))) <= APART / 2:
         return []
     return [{"name": parts[0]["name"], "apart": apart}]
 
