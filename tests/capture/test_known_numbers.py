@@ -76,3 +76,22 @@ def test_what_the_code_writes_to_is_no_known_number() -> None:
     with known_numbers(model) as numbers:
         model.calls = model.calls + 1
     assert numbers.changed and dict(model.named_buffers()).keys() == {"calls"}
+
+
+def test_what_numbers_do_not_do_for_is_exported_without_them() -> None:
+    class Table(nn.Module):
+        """The stack of numbers is a tensor, which the code that is exported multiplies by an activation."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+            self.a, self.b = (nn.Buffer(torch.tensor(n), persistent=False) for n in (2, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.fc(x) * torch.stack([self.a, self.b])
+            return y
+
+    torch.manual_seed(0)
+    model, x = Table().eval(), torch.randn(64, 4)
+    program = intact8.quantize(model, x)
+    assert (torch.as_tensor(program.run(x)) - model(x)).abs().max() < 0.05 * model(x).abs().max()

@@ -13,9 +13,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 class Numbers:
-    """What :func:`known_numbers` yields; ``changed``, when it has ended, says whether the code wrote to one of them."""
+    """What :func:`known_numbers` yields.
 
-    changed = False
+    Attributes:
+        some: whether there are any.
+        changed: when it has ended, whether the code wrote to one of them.
+    """
+
+    some = changed = False
 
 
 @contextmanager
@@ -34,6 +39,7 @@ def known_numbers(model: nn.Module) -> Iterator[Numbers]:
     if not found:
         yield numbers
         return
+    numbers.some = True
     order = {id(module): (module, list(module._buffers)) for module, *_ in found}
     for module, name, _, copy in found:
         del module._buffers[name]

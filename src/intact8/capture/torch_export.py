@@ -353,9 +353,15 @@ def _export(
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
     made = partial(torch.export.export, model, args, kwargs, dynamic_shapes=shapes, strict=strict)
     with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
-        with known_numbers(model) as numbers:
-            exported = _followed(made)
-        return _followed(made) if numbers.changed else exported  # it counts its calls, say
+        try:
+            with known_numbers(model) as numbers:
+                exported = _followed(made)
+            if not numbers.changed:  # it does not count its calls, say
+                return exported
+        except Exception:
+            if not numbers.some:
+                raise
+        return _followed(made)
 
 
 def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:

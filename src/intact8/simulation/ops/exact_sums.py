@@ -103,9 +103,10 @@ def _half_product(x: Tensor, w: Tensor) -> Tensor:
     """Return x·w, float32, of matrices or batches that broadcast."""
     x, w = x.half(), w.half()
     if w.dim() == 2:
-        return torch.mm(x.flatten(0, -2), w, out_dtype=torch.float32).view(*x.shape[:-1], w.shape[-1])
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        return torch.mm(rows, w, out_dtype=torch.float32).view(*x.shape[:-1], w.shape[-1])
     batch = torch.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[no-untyped-call]
-    a, b = (t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (x, w))
+    a, b = (t.expand(*batch, *t.shape[-2:]).reshape(math.prod(batch), *t.shape[-2:]) for t in (x, w))
     return torch.bmm(a, b, out_dtype=torch.float32).view(*batch, x.shape[-2], w.shape[-1])
 
 
@@ -153,7 +154,7 @@ def _product_of_layer(node: Node, x: Tensor, weight: Tensor) -> Tensor:
         sample, channel, row, column = part.stride()
         strides = [sample, channel, row * dilation[0], column * dilation[1], row * stride[0], column * stride[1]]
         windows = part.as_strided([len(part), part.shape[1], *kernel, *size], strides, part.storage_offset())
-        sums.append(exact_product(rows[None], windows.reshape(len(part), rows.shape[1], -1), LONGEST))
+        sums.append(exact_product(rows[None], windows.reshape(len(part), rows.shape[1], math.prod(size)), LONGEST))
     y = (sums[0] if len(sums) == 1 else torch.cat(sums)).view(len(x), len(weight), *size)
     return y if flat else y.squeeze(2)
 
