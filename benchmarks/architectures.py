@@ -105,8 +105,8 @@ def by_quantize(rows: list[Row]) -> list[str]:
     if below:
         lines += [
             "",
-            "Below plain W8A8, over all samples together. Beside it: what plain W8A8 gives with scales 0 to 0.4 % larger,",
-            "and how much larger the cosine of one sample is than plain W8A8's, on average, with its standard error.",
+            "Below plain W8A8, over all samples together; beside it what plain W8A8 gives with scales up to 0.4 %",
+            "larger, and how much larger the cosine of one sample is than plain W8A8's, on average, with its standard error.",
             "",
             "| network | `quantize` | plain W8A8 | with larger scales | one sample |",
             "|---|---|---|---|---|",
