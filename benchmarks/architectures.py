@@ -106,7 +106,8 @@ def by_quantize(rows: list[Row]) -> list[str]:
         lines += [
             "",
             "Below plain W8A8, over all samples together; beside it what plain W8A8 gives with scales up to 0.4 %",
-            "larger, and how much larger the cosine of one sample is than plain W8A8's, on average, with its standard error.",
+            "larger, and how much larger the cosine of one sample is than plain W8A8's, on average, with its standard",
+            "error.",
             "",
             "| network | `quantize` | plain W8A8 | with larger scales | one sample |",
             "|---|---|---|---|---|",
