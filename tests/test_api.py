@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import redirect_stdout
 from pathlib import Path
 from threading import Event
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import intact8
-from intact8.capture.torch_export import ALONE
+from intact8.capture.torch_export import ALONE, require_module
 from intact8.program.file import digest
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -83,6 +83,14 @@ def test_threads_quantize_one_model_and_leave_the_process_as_it_was() -> None:
     assert [digest(program) for program in programs] == [expected] * 3
     assert lines.getvalue().split() == [str(i) for i in range(printed)]
     assert warnings.filters == filters
+
+
+def test_a_model_is_not_looked_at_while_another_thread_exports_it() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with ALONE:
+            looked = pool.submit(require_module, nn.Linear(2, 2))
+            assert not wait([looked], timeout=0.2).done
+        looked.result(timeout=10)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -71,7 +71,7 @@ def test_a_checkpoint_of_observers_takes_the_qconfig_by_name(tmp_path: Path, mon
 def test_files_of_quantized_graphs_become_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    rows = torch.randn(16, 6)
+    rows = torch.randn(64, 6)
     np.save("rows.npy", rows.numpy())
     program = intact8.quantize(torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU()).eval(), rows)
     program.export("there.onnx", "onnx-qdq")

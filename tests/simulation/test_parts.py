@@ -145,7 +145,7 @@ def test_sums_that_are_cut_stay_exact_in_every_part() -> None:
         want = 700 * 127 * 255 + int(bias)
         for cut in (edges, None):
             exact = Exact(torch.full((2,), bias, dtype=torch.float64), cut, True)
-            total = _value(LINEAR, x, weight, torch.ones(2, dtype=torch.float64), None, exact)
+            total = _value(LINEAR, x, weight, torch.ones(2, dtype=torch.float64), None, exact, True)
             assert total[0].tolist() == [want, want]
 
 
@@ -153,10 +153,10 @@ def test_a_bias_beyond_float32_is_added_exactly() -> None:
     """The products alone would fit."""
     x, weight = torch.ones(1, 3), torch.ones(1, 3)
     exact = Exact(torch.tensor([float(EXACT)], dtype=torch.float64), [0, 3], True)
-    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, exact)
+    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, exact, True)
     assert total.item() == EXACT + 3 and total.dtype == torch.float64
     small = Exact(torch.tensor([5.0], dtype=torch.float64), [0, 3], False)
-    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, small)
+    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, small, True)
     assert total.item() == 8 and total.dtype == torch.float32, "what fits float32 stays in it"
 
 

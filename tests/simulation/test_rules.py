@@ -14,7 +14,7 @@ from intact8.arithmetic import torch_nonlinear
 from intact8.capture.graph import Node
 from intact8.simulation.ops import exact_sums as exact
 from intact8.simulation.ops import pools
-from intact8.simulation.ops.matmul import _exact
+from intact8.simulation.ops.exact_sums import exact_product
 from intact8.simulation.weights.grid import on_grid
 from intact8.simulation.weights.quantize import LARGEST_PAIR, corrected_bias, integer_weight, pair_limits
 from intact8.train.fused_batch_norm import can_fuse
@@ -117,7 +117,7 @@ def test_batch_norms_are_computed_here_only_where_nobody_can_tell() -> None:
 def test_matrix_products_in_parts_are_exact(terms: int) -> None:
     longest = 258
     x, w = torch.full((2, terms), 255.0), torch.full((terms, 3), 254.0)
-    got = _exact(x, w, longest)
+    got = exact_product(x, w, longest)
     assert torch.equal(got.double(), torch.full((2, 3), 255.0 * 254.0 * terms, dtype=torch.float64))
     assert got.dtype == (torch.float32 if terms <= longest else torch.float64)
 

@@ -97,7 +97,8 @@ def require_module(model: Any) -> None:
         remedy = "pass the nn.Module it was made from; if it is quantized, call intact8.migrate(float_model, its file)"
         raise InputError(what, remedy=remedy)
     for name, module in model.named_modules():
-        reason = quantized_by(module)
+        with ALONE:  # while another thread exports the model, its parameters are tensors without values
+            reason = quantized_by(module)
         if reason:
             what = f"this model went through {reason}"
             where = f"{name or 'the model itself'} ({type(module).__name__})"
