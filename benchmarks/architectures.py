@@ -10,7 +10,7 @@ Families that begin with ``own-`` and ``new-`` are first tries of networks outsi
 Those results are of ``prepare``, ``calibrate`` and ``convert``, where nothing is chosen. A line of the quantized ones
 is a network through ``intact8.quantize``: ``cos``, ``cos_plain`` (plain W8A8 with the ranges of the same samples),
 what was chosen (``between_layers`` and ``portable``), the day it was run, and where known the number of samples that
-were compared (``test``), the ``draw`` of weights and samples, and ``paired``: how much larger the cosine of a sample is
+were compared (``test``), and ``paired``: how much larger the cosine of a sample is
 than plain W8A8's, on average, and the standard error of that, for the output that is worst by it; ``spread``: the least
 and largest cosine of plain W8A8 with all scales 0, 0.1, 0.2, 0.3 and 0.4 % larger.
 """

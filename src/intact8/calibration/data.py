@@ -168,7 +168,7 @@ def _tell_of_optional_inputs(model: nn.Module, batch: Any, taken: Any) -> None:
     """Warn where elements of a tuple are taken for labels although they may be inputs: each of those is optional."""
     if not isinstance(batch, (tuple, list)) or not isinstance(taken, tuple) or len(batch) == len(taken):
         return
-    parameters = [p for p in inspect.signature(model.forward).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    parameters = _positional(model)
     rest = [x for x in batch[len(taken) :] if isinstance(x, Tensor)]
     if parameters and all(p.default is not p.empty for p in parameters) and any(x.dim() > 1 for x in rest):
         names = [p.name for p in parameters[: len(batch)]]
@@ -179,6 +179,12 @@ def _tell_of_optional_inputs(model: nn.Module, batch: Any, taken: Any) -> None:
                 "give batches as dicts by name"
             )
         )
+
+
+def _positional(model: nn.Module) -> list[inspect.Parameter]:
+    """Return the arguments of the model's forward that may be given by position."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def inputs_of(model: nn.Module, batch: Any, least: int = 1) -> Any:
@@ -203,8 +209,7 @@ def inputs_of(model: nn.Module, batch: Any, least: int = 1) -> Any:
             )
         return {k: _moved(v, device) for k, v in chosen.items()}
     if isinstance(batch, (tuple, list)):
-        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        needed = max(least, sum(p.default is p.empty for p in positional))
+        needed = max(least, sum(p.default is p.empty for p in _positional(model)))
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             needed = len(batch)
         return tuple(_moved(rebuilt(v, str(i), _first), device) for i, v in enumerate(batch[:needed]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -73,7 +74,7 @@ class _KnownNumbers(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        leaves = list(_leaves([args, kwargs]))
+        leaves = _leaves((args, kwargs))
         known = [leaf for leaf in leaves if self._knows(leaf)]
         if not known:
             return func(*args, **kwargs)
@@ -81,38 +82,28 @@ class _KnownNumbers(TorchFunctionMode):
         if len(known) == len(tensors) and not any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             with _disable_current_modes():
                 result = func(*args, **kwargs)
-            self._known.update((id(leaf), leaf) for leaf in _leaves([result]) if _is_scalar(leaf))
+            self._known.update(
+                (id(leaf), leaf) for leaf in _leaves(result) if isinstance(leaf, Tensor) and not leaf.dim()
+            )
             return result
-        values, kwargs = self._numbers(list(args)), self._numbers(kwargs)
-        if leaves and leaves[0] is known[0] and getattr(Tensor, getattr(func, "__name__", ""), None) is func:
-            values[0] = torch.full((), values[0], dtype=known[0].dtype)  # a method of that tensor
-        return func(*values, **kwargs)
+        values, named = map_aggregate((tuple(args), kwargs), self._number)
+        if leaves[0] is known[0] and getattr(Tensor, getattr(func, "__name__", ""), None) is func:
+            values = torch.full((), values[0], dtype=known[0].dtype), *values[1:]  # a method of that tensor
+        return func(*values, **named)
 
     def _knows(self, x: Any) -> bool:
         return self._known.get(id(x)) is x and isinstance(x, Tensor)
 
-    def _numbers(self, x: Any) -> Any:
-        """Return what ``x`` holds, with numbers in place of known tensors."""
-        if self._knows(x):
-            with _disable_current_modes():
-                return x.item()
-        if isinstance(x, slice):
-            return slice(*(self._numbers(end) for end in (x.start, x.stop, x.step)))
-        if isinstance(x, dict):
-            return {k: self._numbers(v) for k, v in x.items()}
-        return type(x)(map(self._numbers, x)) if type(x) in (tuple, list) else x
+    def _number(self, x: Any) -> Any:
+        """Return the number in a known tensor, and anything else as it is."""
+        if not self._knows(x):
+            return x
+        with _disable_current_modes():
+            return x.item()
 
 
-def _is_scalar(x: Any) -> bool:
-    return isinstance(x, Tensor) and not x.dim()
-
-
-def _leaves(x: Any) -> Iterator[Any]:
-    """Yield what lists, tuples, dicts and slices hold."""
-    if isinstance(x, slice):
-        x = (x.start, x.stop, x.step)
-    if isinstance(x, (list, tuple, dict)):
-        for item in x.values() if isinstance(x, dict) else x:
-            yield from _leaves(item)
-    else:
-        yield x
+def _leaves(x: Any) -> list[Any]:
+    """Return what tuples, lists, dicts and slices hold."""
+    found: list[Any] = []
+    map_aggregate(x, found.append)
+    return found

@@ -253,7 +253,7 @@ class Affine:
         def decide() -> Exact:
             bias = n.bias.detach()
             if bias.is_cuda:
-                return Exact(bias, None, True)  # sums are float64 there, whatever the weights are
+                return Exact(bias, None, True)  # cut by the number of terms, or float64: looking at weights waits
             bound = partial_sum_bound(self.node, n.weight, x_point.zero_point_value, x_point.lo, x_point.hi)
             wide = bool((bound + bias.abs()).max() >= EXACT)
             return Exact(bias, chunk_edges(self.node, n.weight, float(bound.max())), wide)

@@ -10,7 +10,7 @@ from intact8.arithmetic.resize import denominators
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.arithmetic.torch_resize import resize_linear
 from intact8.capture.graph import Node
-from intact8.simulation.ops.integer_op import IntegerOp, float_result, quantize_to
+from intact8.simulation.ops.integer_op import IntegerOp, drops, float_result, quantize_to
 from intact8.simulation.ops.matmul import matmul, multiply
 from intact8.simulation.ops.pools import average
 from intact8.simulation.ops.quantized_add import add
@@ -69,7 +69,7 @@ def run_node(
             if node.op in EXACT:
                 return EXACT[node.op](op, quantized)
             if all(v.point is point for v in quantized):
-                whole = all(v.whole for v in quantized) and not (node.op == "dropout" and training and node.attrs["p"])
+                whole = all(v.whole for v in quantized) and not drops(node, training)
                 return Quantized(_move(node, [v.q for v in quantized], point, training), point, whole)
     return quantize_to(point, float_result(node, [real(v) for v in inputs], params, training))
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
+from intact8.arithmetic.windows import pool_size
 from intact8.capture.graph import Node
 from intact8.capture.operations import FUSED
 
@@ -88,7 +89,7 @@ def exact_product(x: Tensor, w: Tensor, longest: int, *, whole: bool = True) -> 
     TF32, which hold 11 bits. On NVIDIA's GPUs they are products of float16, which tensor cores add in float32, but
     where dropout has scaled integers (not ``whole``). The result is float32 where one part is enough, else float64.
     """
-    multiply = _half_product if whole and x.is_cuda and HALF else torch.matmul
+    multiply = half_product if whole and x.is_cuda and HALF else torch.matmul
     if x.shape[-1] <= longest:
         return multiply(x, w)
     pairs = zip(torch.split(x, longest, -1), torch.split(w, longest, -2), strict=True)
@@ -99,8 +100,11 @@ HALF = hasattr(torch.ops.aten.bmm, "dtype") and torch.version.hip is None
 """Whether this torch multiplies float16 into float32 on a GPU."""
 
 
-def _half_product(x: Tensor, w: Tensor) -> Tensor:
-    """Return x·w, float32, of matrices or batches that broadcast."""
+def half_product(x: Tensor, w: Tensor) -> Tensor:
+    """Return x·w of integers within ±255 on a GPU (see ``HALF``), float32, of matrices or batches that broadcast.
+
+    It is exact while sums stay below EXACT.
+    """
     x, w = x.half(), w.half()
     if w.dim() == 2:
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
@@ -108,16 +112,6 @@ def _half_product(x: Tensor, w: Tensor) -> Tensor:
     batch = torch.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[no-untyped-call]
     a, b = (t.expand(*batch, *t.shape[-2:]).reshape(math.prod(batch), *t.shape[-2:]) for t in (x, w))
     return torch.bmm(a, b, out_dtype=torch.float32).view(*batch, x.shape[-2], w.shape[-1])
-
-
-def has_short_product(node: Node, x: Tensor) -> bool:
-    """Return whether :func:`short_product` computes a layer."""
-    return node.op == "linear" and x.is_cuda and HALF
-
-
-def short_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return Σ x·w, float32, of integers within ±255, (…, K) and (O, K), where it need not be exact: one product."""
-    return _half_product(x, weight.mT)
 
 
 def _is_product(node: Node) -> bool:
@@ -144,8 +138,7 @@ def _product_of_layer(node: Node, x: Tensor, weight: Tensor) -> Tensor:
         x, weight = x.unsqueeze(2), weight.unsqueeze(2)
         stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
     kernel, rows = weight.shape[2:], weight.flatten(1)
-    steps = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
-    size = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in steps]
+    size = list(map(pool_size, x.shape[2:], kernel, stride, padding, dilation))
     # Integers within ±255 are the same in float16, which halves what is moved.
     x = F.pad(x.half() if HALF else x, [padding[1], padding[1], padding[0], padding[0]]).contiguous()
     samples = max(1, UNFOLDED // max(1, rows.shape[1] * math.prod(size)))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from intact8.capture.graph import Node
-from intact8.simulation.ops.exact_sums import accumulate, convolve, has_short_product, per_channel, short_product
+from intact8.simulation.ops.exact_sums import HALF, accumulate, convolve, half_product, per_channel
 from intact8.simulation.weights.grid import Grid, grid_gradients, row_gradients
 from intact8.simulation.weights.layout import output_channels, output_first, per_output, transposed
 from intact8.train import fused
@@ -73,8 +73,8 @@ def _value(
     dtype = _float_type(x, exact)
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(dtype)
-        if exact is None and whole and dtype == torch.float32 and has_short_product(node, x):
-            total, rows = short_product(x, q), m.to(dtype)
+        if exact is None and whole and dtype == torch.float32 and node.op == "linear" and x.is_cuda and HALF:
+            total, rows = half_product(x, q.mT), m.to(dtype)
             return total.mul_(rows) if bias is None else torch.addcmul(bias.to(dtype), total, rows)
         if exact is None:
             weight = (q * per_output(m, q, node) if weight is None else weight).to(dtype)

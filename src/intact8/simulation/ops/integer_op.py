@@ -130,14 +130,17 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     return Quantized(q, point)
 
 
+def drops(node: Node, training: bool) -> bool:
+    """Return whether a node is a dropout that scales what it keeps; one of rate 0 does not."""
+    return node.op == "dropout" and training and bool(node.attrs["p"])
+
+
 def float_result(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], training: bool = False) -> Tensor:
     """Compute a node in float; ``training`` is for dropout."""
-    if node.op == "requantize":
-        return inputs[0]
-    if node.op == "dropout":
-        if not (training and node.attrs["p"]):
-            return inputs[0]
+    if drops(node, training):
         dropout = torch.feature_dropout if node.attrs.get("feature") else torch.dropout
         return dropout(inputs[0], node.attrs["p"], True)
+    if node.op in ("requantize", "dropout"):
+        return inputs[0]
     y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
     return y
