@@ -446,6 +446,110 @@ static void add_backward(const training_word *given, int threads) {
     over(add_backward_range, given, ceil_div((isize)w->count, RUN), RUN, threads);
 }
 
+/* ---- the largest of every window -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *x;  /* (planes, height, width) */
+    float *y;        /* (planes, rows, columns) */
+    uint8_t *places; /* of y: the first place in the window, row by row, where the largest is */
+    int64_t planes, height, width, rows, columns;
+    int64_t kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+} max_pool_words;
+
+/* The columns of windows [*from, *to) whose place at `offset` from the window's stride lies inside of the row. */
+static void inside(isize offset, isize stride, isize width, isize columns, isize *from, isize *to) {
+    *from = offset < 0 ? ceil_div(-offset, stride) : 0;
+    *to = offset < width ? min_size(columns, (width - 1 - offset) / stride + 1) : 0;
+}
+
+/* Takes what is larger than the largest so far, as torch does: NaN is, and stays. */
+INLINE void take_larger(const float *x, isize stride, isize count, float place, float *best, float *places) {
+    for (isize i = 0; i < count; i++) {
+        const float v = x[i * stride];
+        const int larger = v > best[i] || v != v;
+        best[i] = larger ? v : best[i];
+        places[i] = larger ? place : places[i];
+    }
+}
+
+#define POOLED 256 /* windows of a row at once */
+
+MULTIVERSION static void pool_row(const max_pool_words *w, const float *x, isize row, isize first, isize count, float *best, float *places) {
+    const isize stride = (isize)w->stride_w, width = (isize)w->width;
+    for (isize i = 0; i < count; i++) best[i] = -INFINITY, places[i] = 0;
+    for (isize ky = 0; ky < (isize)w->kernel_h; ky++) {
+        const isize y = row * (isize)w->stride_h - (isize)w->padding_h + ky * (isize)w->dilation_h;
+        if (y < 0 || y >= (isize)w->height) continue;
+        for (isize kx = 0; kx < (isize)w->kernel_w; kx++) {
+            const isize offset = first * stride - (isize)w->padding_w + kx * (isize)w->dilation_w;
+            isize from, to;
+            inside(offset, stride, width, count, &from, &to);
+            if (to <= from) continue;
+            const float *at = x + y * width + offset + from * stride, place = (float)(ky * (isize)w->kernel_w + kx);
+            if (stride == 1) take_larger(at, 1, to - from, place, best + from, places + from);
+            else if (stride == 2) take_larger(at, 2, to - from, place, best + from, places + from);
+            else take_larger(at, stride, to - from, place, best + from, places + from);
+        }
+    }
+}
+
+static void pool_planes(const training_word *given, isize begin, isize end) {
+    const max_pool_words *w = (const max_pool_words *)(const void *)given;
+    const isize rows = (isize)w->rows, columns = (isize)w->columns;
+    float best[POOLED], places[POOLED];
+    for (isize at = begin; at < end; at++) { /* rows of all planes */
+        const float *x = w->x + at / rows * (isize)(w->height * w->width);
+        for (isize first = 0; first < columns; first += POOLED) {
+            const isize count = min_size(POOLED, columns - first), to = at * columns + first;
+            pool_row(w, x, at % rows, first, count, best, places);
+            memcpy(w->y + to, best, (size_t)count * sizeof *best);
+            for (isize i = 0; i < count; i++) w->places[to + i] = (uint8_t)places[i];
+        }
+    }
+}
+
+static void max_pool(const training_word *given, int threads) {
+    const max_pool_words *w = (const max_pool_words *)(const void *)given;
+    over(pool_planes, given, (isize)(w->planes * w->rows), (isize)(w->columns * w->kernel_h * w->kernel_w), threads);
+}
+
+typedef struct {
+    const float *grad;     /* (planes, rows, columns) */
+    const uint8_t *places; /* as max_pool_words */
+    float *grad_x;
+    int64_t planes, height, width, rows, columns;
+    int64_t kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+} max_pool_backward_words;
+
+static void pool_backward_planes(const training_word *given, isize begin, isize end) {
+    const max_pool_backward_words *w = (const max_pool_backward_words *)(const void *)given;
+    const isize rows = (isize)w->rows, columns = (isize)w->columns, height = (isize)w->height, width = (isize)w->width;
+    isize offsets[256], down[256], right[256];
+    for (isize k = 0; k < (isize)(w->kernel_h * w->kernel_w); k++) {
+        down[k] = k / (isize)w->kernel_w * (isize)w->dilation_h - (isize)w->padding_h;
+        right[k] = k % (isize)w->kernel_w * (isize)w->dilation_w - (isize)w->padding_w;
+        offsets[k] = down[k] * width + right[k];
+    }
+    for (isize plane = begin; plane < end; plane++) {
+        float *to = w->grad_x + plane * height * width;
+        memset(to, 0, (size_t)(height * width) * sizeof *to);
+        for (isize row = 0; row < rows; row++) {
+            const isize from = (plane * rows + row) * columns, y = row * (isize)w->stride_h;
+            for (isize i = 0; i < columns; i++) {
+                const int k = w->places[from + i];
+                const isize x = i * (isize)w->stride_w;
+                if (y + down[k] >= 0 && y + down[k] < height && x + right[k] >= 0 && x + right[k] < width) /* not of -inf alone */
+                    to[y * width + x + offsets[k]] += w->grad[from + i];
+            }
+        }
+    }
+}
+
+static void max_pool_backward(const training_word *given, int threads) {
+    const max_pool_backward_words *w = (const max_pool_backward_words *)(const void *)given;
+    over(pool_backward_planes, given, (isize)w->planes, (isize)(w->height * w->width), threads);
+}
+
 /* ---- rounding --------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -484,6 +588,8 @@ static const struct {
     PASS(expand_rows, expand_words),
     PASS(add, add_words),
     PASS(add_backward, add_backward_words),
+    PASS(max_pool, max_pool_words),
+    PASS(max_pool_backward, max_pool_backward_words),
     PASS(round_clamp, clamp_words),
 };
 

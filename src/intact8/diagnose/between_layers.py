@@ -9,7 +9,9 @@ it is also chosen whether ranges leave room for what few samples do not show (th
 Parts differ from each other, those of one sample most of all, so a recipe holds where the average of the parts, and
 three times its standard error (of four parts, a confidence of 97 %), is at most half as far behind plain W8A8 as is
 told of an output. Where none does, plain W8A8 itself is taken: as little rounded as a program can be, with the ranges
-that the samples had, and with weights as they are.
+that the samples had, and with weights as they are. So it is where only layers are rounded and plain W8A8 is far from
+float: such a network amplifies rounding, its outputs differ by chance between any two roundings, and nothing but plain
+W8A8 is sure not to be behind it. More careful ranges and weights stay where they are nearer by more than chance.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ FEW = 16
 
 PARTS = 4
 """Parts of the samples, each of which is held out once."""
+
+AMPLIFIED = 15.0
+"""Decibels: where plain W8A8 is no nearer than this, a cosine of 0.984, chance decides by more than APART."""
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +104,13 @@ def choose_between_layers(
         helps = min(tight) < SUSPICIOUS and _clearly_above(_worst(held_out(roomy)), tight)
         return roomy if helps else recipe
 
+    def plain_instead(recipe: Recipe) -> Recipe | None:
+        """Return plain W8A8 where it decides by chance alone whether this recipe, which rounds as little, is behind."""
+        plain = _plain(sim.recipe)
+        if plain is None or recipe.between_layers != "float" or not _amplified(held_out(recipe)):
+            return None
+        return None if _clearly_above(_worst(held_out(recipe)), _worst(held_out(plain))) else plain
+
     best, nearest, found, lost = sim.recipe, (-1, 0.0), None, ""
     for recipe in _less_and_less_rounded(sim, with_room() if parts else sim.recipe):
         tried = None if parts else whole(recipe)
@@ -107,6 +119,8 @@ def choose_between_layers(
         if nearness > nearest:
             best, nearest, found = recipe, nearness, tried
         if not rows:
+            if parts and (plain := plain_instead(recipe)) is not None:
+                best, found = plain, None
             break
         lost = lost or rows[0]["name"]
     else:
@@ -126,6 +140,12 @@ def choose_between_layers(
 def _worst(parts: Iterator[Measured]) -> list[float]:
     """Return the least signal-to-noise ratio (dB) of every part."""
     return [min((row["sqnr"] for row in part.outputs if row["sqnr"] is not None), default=CLEAN) for part in parts]
+
+
+def _amplified(parts: Iterator[Measured]) -> bool:
+    """Return whether plain W8A8 leaves some output far from float's, on average over the parts."""
+    rows = zip(*(part.outputs for part in parts), strict=True)
+    return any(mean(row.get("plain") or CLEAN for row in output) < AMPLIFIED for output in rows)
 
 
 def _clearly_above(a: list[float], b: list[float]) -> bool:

@@ -20,6 +20,11 @@ except ImportError:  # the package was installed without a compiler
 RUN = 4096
 """Elements whose products are added as floats (``RUN`` in ``native/engine/training.c``)."""
 
+PLACES = 256
+"""Places in a window, at most, whose number is a uint8 (``max_pool_words`` there)."""
+
+Pair = tuple[int, int]
+
 PLAIN = (Tensor, nn.Parameter)
 """Types of tensors whose memory can be read: others stand for something else, as those of a tracer do."""
 
@@ -177,6 +182,36 @@ def add_backward(
     dots = torch.empty(-(-grad.numel() // RUN), 2, dtype=torch.float64)
     _run("add_backward", grad, *packed, to_a, to_b, dots, grad.numel(), *of.zero_points, *of.ratios, *limits)
     return to_a, to_b, dots.sum(0).float()
+
+
+class Windows(NamedTuple):
+    """The windows of a pool over planes of (height, width), with at most PLACES places; pairs are (height, width)."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    size: Pair
+
+    def words(self, shape: torch.Size) -> tuple[int, ...]:
+        """Return planes, height, width, rows, columns and the rest, as the passes take them."""
+        geometry = *self.kernel, *self.stride, *self.padding, *self.dilation
+        return math.prod(shape[:-2]), *shape[-2:], *self.size, *geometry
+
+
+def max_pool(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
+    """Return the largest of every window of (…, height, width), and the first place in it that has that, uint8."""
+    y = torch.empty(*x.shape[:-2], *windows.size)
+    places = torch.empty_like(y, dtype=torch.uint8)
+    _run("max_pool", x, y, places, *windows.words(x.shape))
+    return y, places
+
+
+def max_pool_backward(grad: Tensor, places: Tensor, shape: torch.Size, windows: Windows) -> Tensor:
+    """Return the gradient of what :func:`max_pool` was given, which had this shape."""
+    grad_x = torch.empty(shape)
+    _run("max_pool_backward", grad, places, grad_x, *windows.words(shape))
+    return grad_x
 
 
 def round_clamp(v: Tensor, lo: int | Tensor, hi: int | Tensor, out: Tensor | None = None) -> Tensor:

@@ -19,6 +19,7 @@ from intact8.simulation.ops.table import TABLES, look_up
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.weights.folding import own_params
+from intact8.train import fused_max_pool
 from intact8.train.straight_through import differentiable, forward_as
 
 EXACT: dict[str, Callable[[IntegerOp, list[Quantized]], Quantized]] = {
@@ -91,6 +92,8 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
     """Move integers minus zero point, or resize them; padding takes the integer nearest to its value."""
     if node.op == "upsample" and not node.moves:
         return _resize(node, q[0])
+    if node.op == "max_pool" and differentiable(q[0]) and fused_max_pool.can_fuse(node.attrs, q[0]):
+        return fused_max_pool.max_pool(node.attrs, q[0])
     if node.op != "pad":
         return float_result(node, q, {}, training)
     z = point.zero_point_value
