@@ -26,6 +26,9 @@ def sensitivity(
         list[str] | None, typer.Option(help="both, weight or activation; repeat it. both by default.")
     ] = None,
     greedy: Annotated[int, typer.Option(min=0, help="Put so many layers back to float, the best each time.")] = 0,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after about so many; what costs most comes first.")
+    ] = None,
     state: Annotated[
         Path | None, WRITTEN, typer.Option(help="Keep results here; an interrupted run goes on from them.")
     ] = None,
@@ -57,5 +60,6 @@ def sensitivity(
         def progress(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
 
-        found = intact8.sensitivity(network, inputs, recipe=recipe, state=state, progress=progress, **measured)
+        limits: Any = {"seconds": seconds, "state": state, "progress": progress}
+        found = intact8.sensitivity(network, inputs, recipe=recipe, **limits, **measured)
     print_result(found, found.to_dict, as_json)

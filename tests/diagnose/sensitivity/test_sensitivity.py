@@ -228,6 +228,63 @@ def test_interrupted_and_continued_is_as_if_never_interrupted(sim: Simulation, t
         intact8.sensitivity(sim, data().split(12), **arguments)
 
 
+class Clock:
+    """Seconds that pass with every look at the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def test_a_limit_of_time(sim: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from intact8.diagnose.sensitivity import run
+
+    whole = intact8.sensitivity(sim, data().split(4), modes=MODES)
+    monkeypatch.setattr(run, "time", Clock())
+    batches, state = data().split(4), tmp_path / "state.json"
+    limited = intact8.sensitivity(sim, batches, modes=MODES, seconds=3.5, state=state, greedy=2)
+    reached = [row for row in limited.rows if row.scores]
+    assert 0 < len(reached) < len(limited.rows) and limited.samples == 4 and not limited.greedy
+    assert f"{len(reached)} of {len(limited.rows)} layers were reached" in " ".join(str(limited).split())
+    first = {row.name: row.score("alone") for row in intact8.sensitivity(sim, batches[0])}
+    assert all(row.score("alone") == pytest.approx(first[row.name]) for row in reached)
+    assert limited.ranking() == sorted(reached, key=lambda row: row.score("alone") or 0.0)
+    none = intact8.sensitivity(sim, batches, seconds=0.5)
+    assert not any(row.scores for row in none.rows) and math.isfinite(none.quantized_score)
+    # Called again with more time it goes on, to what it would have been without a limit.
+    told: list[tuple[int, int | None]] = []
+    again = intact8.sensitivity(
+        sim, batches, modes=MODES, seconds=1e6, state=state, progress=lambda *seen: told.append(seen)
+    )
+    assert again == whole and told[-1][0] == told[-1][1]
+
+
+def test_time_that_ends_in_a_later_chunk(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    from intact8.diagnose.sensitivity import run
+
+    monkeypatch.setattr(run, "time", Clock())
+    layers = len(intact8.sensitivity(sim, data(4)).rows)
+    some = intact8.sensitivity(sim, data().split(4), seconds=2.5 * layers)
+    assert some.samples == 8 and some == intact8.sensitivity(sim, data()[:8].split(4))
+
+
+def test_layers_that_lose_most_come_first(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    from intact8.diagnose.sensitivity import run
+
+    monkeypatch.setattr(run, "time", Clock())
+    network = run.PartialNetwork(sim)
+    x = [data(4)]
+    losses = network.losses(network.run(x, run.NOTHING), None, x)
+    assert losses.keys() == {node.name for node in network.layers()}
+    for seconds in range(1, len(losses) + 2):
+        report = intact8.sensitivity(sim, data(4), seconds=seconds + 0.5)
+        reached = {row.name for row in report.rows if row.scores}
+        assert reached == set(sorted(losses, key=lambda name: -losses[name])[: len(reached)])
+
+
 @pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 def test_a_float_network_is_prepared_and_calibrated(sim: Simulation) -> None:
     assert intact8.sensitivity(net(), data()) == intact8.sensitivity(sim, data())
@@ -240,6 +297,7 @@ def test_wrong_calls_are_refused(sim: Simulation) -> None:
     for arguments, words in [
         ({"metric": "psnr"}, "no metric 'psnr'"), ({"modes": ("all",)}, "no mode 'all'"),
         ({"parts": ("bias",)}, "no part 'bias'"), ({"memory": 0}, "memory = 0"), ({"samples": 0}, "samples = 0"),
+        ({"seconds": 0}, "seconds = 0"), ({"seconds": math.nan}, "seconds = nan"),
         ({"recipe": intact8.Recipe()}, "prepared with one"),
     ]:  # fmt: skip
         with pytest.raises(intact8.InputError, match=words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from intact8.diagnose.executors import (
     ops_of,
 )
 from intact8.diagnose.quantizer import Quantizer
+from intact8.diagnose.sensitivity.metrics import CEILING
 from intact8.lower import draft
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import per_output
@@ -99,6 +101,28 @@ class PartialNetwork:
         if isinstance(self._exact, EngineExecutor):
             self._exact.begin(inputs)
         return self.graph.sized(inputs)
+
+    def losses(self, real: Values, quantized: Values | None, inputs: Sequence[Tensor]) -> dict[str, float]:
+        """Return by how many decibels what a layer gives is further from float than what it reads, by its name.
+
+        Args:
+            real, quantized: every tensor of the network with nothing and with everything quantized; the latter is
+                computed where it is None.
+            inputs: of the network.
+        """
+        values = self.run(inputs, self.everything) if quantized is None else quantized
+        ratios: dict[str, float] = {}
+        losses: dict[str, float] = {}
+        for node in self.graph:
+            wanted = real[node.name]
+            if not wanted.is_floating_point():
+                continue
+            error = self._real(values[node.name], node.name, self.everything) - wanted
+            signal, noise = (float(t.double().square().sum()) for t in (wanted, error))
+            ratios[node.name] = 10 * math.log10(signal / noise) if signal > 0 and noise > 0 else CEILING
+            read = min((ratios[name] for name in node.inputs if name in ratios), default=CEILING)
+            losses[node.name] = read - ratios[node.name]
+        return {node.name: losses.get(node.name, 0.0) for node in self.layers()}
 
     def resume(self, base: Values, before: Selection, after: Selection) -> list[Tensor]:
         """Return the outputs with ``after`` quantized, given every tensor with ``before``, which are not changed."""

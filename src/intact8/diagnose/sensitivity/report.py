@@ -113,5 +113,8 @@ class SensitivityReport(LayerReport[SensitivityRow]):
             f"{self.metric}, {better} is better; float {number(self.float_score, 5)}, everything quantized "
             f"{number(self.quantized_score, 5)}; {self.samples:,} samples"
         )
+        reached = sum(bool(row.scores) for row in self.rows)
+        if reached < len(self.rows):
+            caption += f"; {reached:,} of {len(self.rows):,} layers were reached in the time given"
         greedy = ["<back to float"] if steps else []
         return Grid(columns("<layer", "<kind", *headings, *greedy), tuple(rows), caption)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ from intact8.recipe.recipe import Recipe
 from intact8.regular_file import path_of
 from intact8.simulation.simulation import Simulation
 
+FIRST = 4
+"""Samples that are run at once, at most, where time is limited."""
+
 FLOAT, QUANTIZED = "float", "quantized"
 NOTHING = Selection()
 Progress = Callable[[int, int | None], object]
@@ -54,6 +58,7 @@ def sensitivity(
     recipe: Recipe | str | Path | None = None,
     samples: int | None = None,
     memory: int = 1 << 30,
+    seconds: float | None = None,
     state: str | Path | None = None,
     progress: Progress | None = None,
 ) -> SensitivityReport:
@@ -79,13 +84,18 @@ def sensitivity(
         calibration, recipe: how a float network is calibrated and quantized.
         samples: stop after so many; None for all.
         memory: bytes that kept activations may take. At least one sample is run at once.
+        seconds: stop after about so many, of which the search that ``greedy`` asks for gets what is left; None for no
+            limit. Layers are then measured on a few samples first, those whose output loses most where everything is
+            quantized before the others; rows of those that were not reached have no scores. Called with the same
+            ``state`` again, it goes on. Not for several ranks, which would each stop elsewhere.
         state: a file results are kept in after every chunk of data; a call that was interrupted continues from it. Each
             rank has its own, with ``.rank0of2`` appended.
         progress: called after every run with (samples run, samples to run or None where that is unknown); a sample
             counts once for every network it is run through.
 
     Raises:
-        InputError: unknown metric, mode or part, nothing to measure, or a state file of another run.
+        InputError: unknown metric, mode or part, nothing to measure, a state file of another run, or a limit of time
+            on several ranks.
         CalibrationError: data do not fit the model's inputs.
         StateError: the simulation is not calibrated, or in training mode.
 
@@ -100,11 +110,11 @@ def sensitivity(
         True
     """
     chosen_modes, chosen_parts = _chosen("mode", modes, MODES), _chosen("part", parts, PARTS)
-    if memory < 1 or greedy < 0 or (samples is not None and samples < 1):
+    if memory < 1 or greedy < 0 or (samples is not None and samples < 1) or (seconds is not None and not seconds > 0):
         raise InputError(
-            f"memory = {memory}, greedy = {greedy}, samples = {samples}",
+            f"memory = {memory}, greedy = {greedy}, samples = {samples}, seconds = {seconds}",
             where="sensitivity",
-            remedy="give memory and samples of 1 or more, and greedy of 0 or more",
+            remedy="give memory and samples of 1 or more, greedy of 0 or more, and more than 0 seconds",
         )
     if greedy and isinstance(data, Iterator):
         raise InputError(
@@ -115,7 +125,7 @@ def sensitivity(
     runs = _runs(network, layers, chosen_modes, chosen_parts)
     greedy = min(greedy, len(layers))
     count = len(runs) + sum(len(layers) - step for step in range(greedy))
-    measurement = _Measurement(network, measured, data, samples, memory, state, progress, count)
+    measurement = _Measurement(network, measured, data, samples, memory, seconds, state, progress, count)
     found = measurement.run("layers", runs)
     steps = _greedy(measurement, {node.name: network.select(node) for node in layers}, greedy)
     rows = tuple(_row(network, node, found) for node in layers)
@@ -173,11 +183,13 @@ class _Run:
         key: name of the run.
         chosen: what is quantized.
         base: name of the network whose activations it shares.
+        layer: which layer it measures; empty for a network that is measured for itself.
     """
 
     key: str
     chosen: Selection
     base: str
+    layer: str = ""
 
 
 def _runs(network: PartialNetwork, layers: list[Node], modes: list[Mode], parts: list[Part]) -> list[_Run]:
@@ -195,7 +207,7 @@ def _runs(network: PartialNetwork, layers: list[Node], modes: list[Mode], parts:
                 "without": (network.everything - chosen, QUANTIZED),
                 "cumulative": (so_far, f"{mode} {part}"),
             }[mode]
-            runs.append(_Run(f"{mode} {part} {node.name}", selected, base))
+            runs.append(_Run(f"{mode} {part} {node.name}", selected, base, node.name))
     return runs
 
 
@@ -204,8 +216,10 @@ def _greedy(measurement: _Measurement, selections: Mapping[str, Selection], step
     done: list[GreedyStep] = []
     present, left = measurement.network.everything, dict(selections)
     for number in range(steps):
-        runs = [_Run(name, present - selection, QUANTIZED) for name, selection in left.items()]
+        runs = [_Run(name, present - selection, QUANTIZED, name) for name, selection in left.items()]
         found = measurement.run(f"greedy {number + 1}", runs, present)
+        if len(found) < len(runs):  # there was no time to compare all
+            break
         pick = max if measurement.metric.higher_is_better else min
         best = pick(found, key=lambda name: found[name])
         done.append(GreedyStep(best, found[best]))
@@ -223,6 +237,7 @@ class _Measurement:
         data: Any,
         samples: int | None,
         memory: int,
+        seconds: float | None,
         state: str | Path | None,
         progress: Progress | None,
         runs: int,
@@ -230,18 +245,24 @@ class _Measurement:
         self.network, self.metric, self.data, self.limit = network, metric, data, samples
         self.samples, self._told, self._progress = 0, 0, progress
         self.ranks = ranks_for(data, "split")
+        if seconds is not None and self.ranks.size > 1:
+            why, remedy = "each would stop at other samples", "leave seconds out, or give fewer samples"
+            raise InputError(f"a limit of time on {self.ranks.size} ranks", where="sensitivity", why=why, remedy=remedy)
+        self._end = None if seconds is None else time.monotonic() + seconds
         total = count_samples(data, samples)
         self._total = None if total is None else total * math.ceil(runs / self.ranks.size)
         # A sample takes the activations of the float network, of the quantized one, and a quarter of one in between.
         elements = sum(math.prod(known(node.shape)) for node in network.graph)
         self.chunk = max(1, memory // max(1, 4 * elements * 9 // 4))
+        if seconds is not None:
+            self.chunk = min(self.chunk, FIRST)
         self._checkpoint: Checkpoint | None = None
         self._path = None if state is None else path_of(state, "the results")
         if self._path is not None and self.ranks.size > 1:
             self._path = self._path.with_name(f"{self._path.name}.rank{self.ranks.rank}of{self.ranks.size}")
 
     def run(self, name: str, runs: list[_Run], quantized: Selection | None = None) -> dict[str, float]:
-        """Return the metric of every run by key.
+        """Return the metric of every run by key; only of some where time ends in the first chunk.
 
         Args:
             name: name of the pass over the data.
@@ -262,14 +283,31 @@ class _Measurement:
                 if number < begun:
                     self._tell(chunk.samples * len(mine))
                     continue
-                self._measure_chunk(chunk, mine, bases, sums)
-                seen += chunk.samples
-                self._checkpoint.put(name, number + 1, seen, sums)
-        self.samples = seen
+                if number > 0 and self._late():
+                    break
+                done = self._measure_chunk(chunk, mine, bases, sums if number == 0 else {})
+                if number > 0 and len(done) < len(mine):  # time ended within
+                    break
+                for key, added in done.items():
+                    before = sums.get(key, [0.0] * len(added))
+                    sums[key] = [a + b for a, b in zip(before, added, strict=True)]
+                whole = len(sums) == len(mine)
+                seen += chunk.samples if whole else 0
+                self._checkpoint.put(name, number + whole, seen, sums)
+                if not whole:
+                    seen = chunk.samples
+                    break
+        self.samples = seen or self.samples
         merged = {key: value for part in self.ranks.gather(sums) for key, value in part.items()}
-        return {run.key: self.metric.value(merged[run.key]) for run in runs}
+        return {run.key: self.metric.value(merged[run.key]) for run in runs if run.key in merged}
 
-    def _measure_chunk(self, chunk: Chunk, runs: list[_Run], bases: Mapping[str, Selection], sums: Sums) -> None:
+    def _late(self) -> bool:
+        return self._end is not None and time.monotonic() > self._end
+
+    def _measure_chunk(
+        self, chunk: Chunk, runs: list[_Run], bases: Mapping[str, Selection], known: Sums
+    ) -> dict[str, tuple[float, ...]]:
+        """Return the sums of every run that is not known, or of some where time ends; networks come before layers."""
         network = self.network
         real = network.run(chunk.inputs, NOTHING)
         reference = [real[name] for name in network.graph.outputs]
@@ -280,16 +318,24 @@ class _Measurement:
                 computed[base] = network.run(chunk.inputs, bases[base])
             else:  # a cumulative network grows from the float network
                 computed[base], chosen[base] = dict(real), NOTHING
+        if self._end is not None:
+            runs = _most_lost_first(runs, network.losses(real, computed.get(QUANTIZED), chunk.inputs), bases)
+        found: dict[str, tuple[float, ...]] = {}
         for run in runs:
+            if run.layer and self._late():
+                break
+            if run.key in known and run.base in bases:
+                self._tell(chunk.samples)
+                continue
             step = network.resume if run.base in bases else network.advance
             outputs = step(computed[run.base], chosen[run.base], run.chosen)
             if run.base not in bases:
                 chosen[run.base] = run.chosen
-            rebuilt = network.captured.rebuild(outputs)
-            added = self.metric.sums(outputs, reference, rebuilt, chunk.batch, chunk.samples)
-            before = sums.get(run.key, [0.0] * len(added))
-            sums[run.key] = [a + b for a, b in zip(before, added, strict=True)]
+            if run.key not in known:
+                rebuilt = network.captured.rebuild(outputs)
+                found[run.key] = self.metric.sums(outputs, reference, rebuilt, chunk.batch, chunk.samples)
             self._tell(chunk.samples)
+        return found
 
     def _tell(self, samples: int) -> None:
         self._told += samples
@@ -310,6 +356,13 @@ class _Measurement:
             "runs": [run.key for run in runs],
             "rank": [self.ranks.rank, self.ranks.size],
         }
+
+
+def _most_lost_first(runs: list[_Run], losses: Mapping[str, float], bases: Mapping[str, Selection]) -> list[_Run]:
+    """Sort networks before layers, and layers by what is lost there; those of a network that grows stay in order."""
+    order = [run for run in runs if not run.layer]
+    order += sorted((run for run in runs if run.layer and run.base in bases), key=lambda run: -losses[run.layer])
+    return order + [run for run in runs if run.layer and run.base not in bases]
 
 
 def _row(network: PartialNetwork, node: Node, found: Mapping[str, float]) -> SensitivityRow:
