@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from intact8.calibration.data import first_batch
+from intact8.calibration.distributed import ranks_for
 from intact8.calibration.dynamic_dimensions import changing
-from intact8.calibration.run import Progress, calibrate
+from intact8.calibration.run import Progress, compute_scales
+from intact8.calibration.summary import CalibrationSummary
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.between_layers import choose_between_layers
@@ -26,6 +27,90 @@ from intact8.recipes import as_recipe
 from intact8.simulation.prepare import capture_for_simulation, prepare, simulate_captured, warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 from intact8.verification import verify
+
+
+def calibrate(
+    sim: Simulation,
+    data: Any,
+    *,
+    progress: Progress | None = None,
+    max_batches: int | None = None,
+    reset: bool = False,
+    shard: str = "auto",
+) -> CalibrationSummary:
+    """Show calibration data to a simulation, compute its scales, and choose what is rounded between layers.
+
+    The float network runs in evaluation mode without gradients while every point observes; then ``sim.resolve()``
+    turns ranges into scales and multipliers. Modes and switches are afterwards what they were before. A second call
+    continues where the first ended, to the same bits as one call on all the data that makes the same choice. On any
+    error, and on Ctrl-C, the simulation goes back to what it was before the call; while it chooses, to what was
+    calibrated, with everything between layers rounded.
+
+    Where the recipe leaves open what is rounded between layers (``between_layers="auto"``) and an output would be
+    further from float's than plain W8A8 (8-bit weights and layer inputs alone) leaves it, by 0.01 of cosine or 6 dB,
+    the first call goes on: with residual sums in float32, then with everything between layers, until it is not;
+    ``sim.recipe`` says which, and the simulation computes it. Where the samples are few, the outputs compared are those
+    of a quarter of them, with ranges calibrated on the others; ranges leave room beyond what was seen where that brings
+    outputs nearer (``room`` of the observer ``histogram``). Where that is not enough and ``portable="auto"``, weights
+    that take all of 8 bits are tried, at last plain W8A8 itself (ranges from the least value to the largest, channels
+    and biases as they are), and a warning tells of it. Nothing is chosen for a recipe whose scales are trained, on
+    several ranks, where a point is switched off, or from data that can be read only once (an iterator);
+    ``between_layers="integer"`` rounds everything.
+
+    Where a torch.distributed process group is initialised, call this on every rank: ranks observe different batches,
+    merge what they saw, and end with the same numbers, which are, to the bit, those of one process that sees batch 0
+    of rank 0, batch 0 of rank 1, …, batch 1 of rank 0, … (given the same kernels and number of threads). An error on
+    one rank raises on all.
+
+    Args:
+        sim: what :func:`intact8.prepare` returned.
+        data: a tensor, a dict, or an iterable of tensors, tuples or dicts; a DataLoader yielding (x, y) will do.
+            Labels are dropped. See :func:`intact8.calibration.data.batches`.
+        progress: called after every batch.
+        max_batches: stop after so many; None for all.
+        reset: forget what earlier calls observed.
+        shard: how ranks share the work. "split": every rank was given the same data, and takes every n-th batch of
+            them; "given": every rank was given its own share; "off": this rank calibrates alone; "auto": "given" for
+            a DataLoader with a DistributedSampler (which repeats samples where they do not divide evenly: they are
+            then observed twice), else "split". ``max_batches`` counts the batches of all ranks.
+
+    Returns:
+        Numbers per point, and warnings; also kept as JSON in ``sim.calibration``.
+
+    Raises:
+        CalibrationError: no data, data that do not fit the model's inputs, NaN or infinity in an activation (names
+            batch and layer), or a point that saw nothing; ranks that were given different data or weights, or one
+            of which failed.
+        StateError: not a simulation.
+
+    Warns:
+        CalibrationWarning: once, on rank 0, with all that should be looked at: few samples, ranges still moving,
+            constants.
+
+    Example:
+        >>> import intact8, torch
+        >>> sim = intact8.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4))
+        >>> intact8.calibrate(sim, torch.randn(64, 4)).samples
+        64
+    """
+    first = reset or not getattr(sim, "calibration", None)
+    summary = compute_scales(sim, data, progress=progress, max_batches=max_batches, reset=reset, shard=shard)
+    if first and sim.recipe.scales == "calibrated" and ranks_for(data, "split").size == 1 and _all_on(sim):
+        _choose(sim, data, max_batches)
+    return summary
+
+
+def _choose(sim: Simulation, data: Any, max_batches: int | None = None) -> Measured | None:
+    """Choose what is rounded between layers, where the recipe leaves that open and the data can be read again."""
+    if sim.recipe.between_layers != "auto" or isinstance(data, Iterator):
+        return None
+    return choose_between_layers(sim, data, max_batches)
+
+
+def _all_on(sim: Simulation) -> bool:
+    """Return whether every point rounds and none observes: what was chosen has other points, without such switches."""
+    points = (*sim.points.values(), *sim.all_weight_points.values())
+    return all(point.quantizing for point in points) and not any(point.observing for point in sim.points.values())
 
 
 def convert(sim: Simulation) -> Program:
@@ -78,14 +163,7 @@ def quantize(
     Warns:
         AccuracyWarning: as :func:`convert`, and for a batch norm or dropout that was left in training mode.
 
-    Where an output is further from float's than plain W8A8 (8-bit weights and layer inputs alone) leaves it, by 0.01 of
-    cosine or 6 dB, and the recipe leaves that open (``between_layers="auto"``), calibration is repeated with residual
-    sums, then with everything between layers in float32, until it is not; the program's recipe says which. Where the
-    samples are few, the outputs compared are those of a quarter of them, with ranges calibrated on the others; ranges
-    leave room beyond what was seen where that brings outputs nearer (``room`` of the observer ``histogram``). Where
-    that is not enough and ``portable="auto"``, weights that take all of 8 bits are tried, at last plain W8A8 itself
-    (ranges from the least value to the largest, channels and biases as they are), and a warning tells of it. Data
-    that can be read only once, an iterator, are not read again.
+    What is rounded between layers is chosen as :func:`calibrate` says, also where the recipe's scales are trained.
 
     Example:
         >>> import torch, intact8
@@ -106,10 +184,8 @@ def quantize(
     chosen = as_recipe(recipe)
     captured = capture_for_simulation(model, example_inputs, dynamic)
     sim = simulate_captured(model, captured, chosen)
-    calibrate(sim, data, progress=progress)
-    if chosen.between_layers != "auto" or isinstance(data, Iterator):
-        return convert(sim)
-    return _lowered(*choose_between_layers(sim, data, partial(simulate_captured, model, captured)))
+    compute_scales(sim, data, progress=progress)
+    return _lowered(sim, _choose(sim, data))
 
 
 __all__ = ["CalibrationError", "calibrate", "convert", "prepare", "quantize", "verify"]

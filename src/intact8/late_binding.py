@@ -2,7 +2,8 @@
 
 ``Program`` is data: it is checked, proved and saved without any engine. What a user calls on it, but an engine, a file
 or a page has to do, is named here, so that no room below imports one above. So is the conversion of a simulation that
-``torch.compile`` meets, and what ends a calibration where the recipe wants layers reconstructed.
+``torch.compile`` meets, what ends a calibration where the recipe wants layers reconstructed, and what makes a
+simulation that loads a state one of the recipe that was chosen when the state was saved.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ HOMES = {
     "convert": "intact8.api",
     "export": "intact8.exporting",
     "reconstruct": "intact8.reconstruction.run",
+    "rebuild": "intact8.simulation.prepare",
 }
 """Function → its module."""
 

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact8.api import convert
+from intact8.api import calibrate, convert
 from intact8.calibration.data import inputs_of, raw_batches
 from intact8.calibration.dynamic_dimensions import changing
-from intact8.calibration.run import calibrate
 from intact8.capture.pytree import call_of, copied
 from intact8.capture.torch_export import evaluating, require_module
 from intact8.errors import CaptureError, CaptureWarning, InputError, IntactError, RecipeError, warn

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.calibration.fake import FakeSimulation
 
-from intact8.calibration.run import calibrate
+from intact8.calibration.run import compute_scales
 from intact8.calibration.summary import CalibrationWarning, Growth, warnings_of
 from intact8.errors import CalibrationError
 
@@ -42,7 +42,7 @@ def statistics(sim: FakeSimulation) -> Any:
 def quiet(sim: FakeSimulation, data: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        return calibrate(sim, data, **options)  # type: ignore[arg-type]
+        return compute_scales(sim, data, **options)  # type: ignore[arg-type]
 
 
 def test_it_runs_the_float_model_in_evaluation_and_puts_everything_back(sim: FakeSimulation) -> None:
@@ -107,7 +107,7 @@ def test_max_batches_and_progress(sim: FakeSimulation) -> None:
     quiet(sim, iter(batches(2)), progress=lambda done, total: told.append((done, total)))
     assert told == [(1, None), (2, None)]
     with pytest.raises(CalibrationError, match="max_batches"):
-        calibrate(sim, batches(1), max_batches=0)  # type: ignore[arg-type]
+        compute_scales(sim, batches(1), max_batches=0)  # type: ignore[arg-type]
 
 
 def test_max_batches_leaves_the_rest_of_a_generator(sim: FakeSimulation) -> None:
@@ -175,7 +175,7 @@ def test_two_inputs_by_key() -> None:
 
 def warned(sim: FakeSimulation, data: Any) -> str:
     with pytest.warns(CalibrationWarning) as caught:
-        summary = calibrate(sim, data)  # type: ignore[arg-type]
+        summary = compute_scales(sim, data)  # type: ignore[arg-type]
     assert len(caught) == 1 and caught[0].filename == __file__
     assert str(caught[0].message) == "; ".join(summary.warnings)
     return str(caught[0].message)
@@ -194,14 +194,14 @@ def test_layers_with_the_largest_share_of_dead_channels_are_named() -> None:
 def test_enough_steady_data_warn_of_nothing(sim: FakeSimulation) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert calibrate(sim, batches(4, 400)).warnings == ()  # type: ignore[arg-type]
+        assert compute_scales(sim, batches(4, 400)).warnings == ()  # type: ignore[arg-type]
 
 
 def test_samples_count_over_runs(sim: FakeSimulation) -> None:
     warned(sim, batches(1, 20))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        calibrate(sim, batches(1, 20))  # type: ignore[arg-type]
+        compute_scales(sim, batches(1, 20))  # type: ignore[arg-type]
 
 
 def test_moving_ranges_are_warned_about_with_numbers(sim: FakeSimulation) -> None:

@@ -1,8 +1,12 @@
-"""What quantize rounds between layers, chosen by samples that ranges were not calibrated on."""
+"""What calibration rounds between layers, chosen by samples that ranges were not calibrated on."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +14,12 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import Recipe, Scheme
+from intact8.calibration.run import compute_scales
+from intact8.diagnose import between_layers
 from intact8.diagnose.between_layers import PARTS, _may_be_behind, _parts, _plain
 from intact8.diagnose.fidelity import measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning
+from intact8.program.file import digest
 from intact8.simulation import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -36,8 +43,9 @@ PLAIN = _plain(Recipe())
 
 
 def calibrated(x: Tensor, recipe: Recipe | None = None) -> intact8.Simulation:
+    """A simulation of this recipe, for which nothing is chosen."""
     sim = intact8.prepare(network(), x[:1], recipe).eval()
-    intact8.calibrate(sim, x)
+    compute_scales(sim, x)
     return sim
 
 
@@ -164,3 +172,127 @@ def test_a_portable_recipe_stays_portable() -> None:
     with pytest.warns(AccuracyWarning, match="lost little by little"):
         program = intact8.quantize(amplifying(), x, Recipe(portable=True))
     assert Recipe.from_toml(program.recipe).portable is True and program.needs == ()
+
+
+def by_hand(model: nn.Module, x: Tensor, recipe: Recipe | None = None) -> intact8.Simulation:
+    sim = intact8.prepare(model, x[:1], recipe).eval()
+    intact8.calibrate(sim, x)
+    return sim
+
+
+@pytest.mark.parametrize(("count", "recipe"), [(4, None), (4, TIGHT), (9, TIGHT), (64, None)], ids=str)
+def test_calibrating_by_hand_chooses_as_quantize_does(count: int, recipe: Recipe | None) -> None:
+    x = samples(count)
+    sim, program = by_hand(network(), x, recipe), intact8.quantize(network(), x, recipe)
+    assert sim.recipe.to_toml() == program.recipe
+    assert digest(intact8.convert(sim)) == digest(program)
+    z = samples(32, seed=5)
+    assert torch.equal(sim(z), program.run(z))
+    assert intact8.verify(intact8.convert(sim), z).mismatches == 0
+
+
+def test_parameters_hooks_and_modes_outlive_the_choice() -> None:
+    sim = intact8.prepare(network(), samples(1), TIGHT)
+    weights, called = dict(sim.named_parameters()), []
+    sim.register_forward_hook(lambda *_: called.append(1))
+    sim.train()
+    intact8.calibrate(sim, samples(4))
+    assert sim.recipe.between_layers != "auto" and sim.training and all(m.training for m in sim.modules())
+    assert {name: id(p) for name, p in sim.named_parameters()} == {name: id(p) for name, p in weights.items()}
+    called.clear()
+    loss = sim(samples(8)).square().mean()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert called and all(p.grad is not None for p in weights.values())
+    before = sim.eval()(samples(8)).detach()
+    with torch.no_grad():
+        for p in weights.values():
+            p.mul_(0.5)
+    assert not torch.equal(sim(samples(8)), before), "the simulation computes with the parameters it had"
+
+
+def test_a_state_brings_what_was_chosen_with_it() -> None:
+    x, z = samples(4), samples(32, seed=5)
+    sim = by_hand(network(), x, TIGHT)
+    other = intact8.prepare(network(), x[:1], TIGHT).eval()
+    assert other.recipe.between_layers == "auto"
+    other.load_state_dict(sim.state_dict())
+    assert other.recipe == sim.recipe and torch.equal(other(z), sim(z))
+    assert digest(intact8.convert(other)) == digest(intact8.convert(sim))
+    again = intact8.prepare(network(), x[:1], TIGHT).eval()
+    again.load_state_dict(other.state_dict())
+    assert torch.equal(again(z), sim(z))
+    for copied in (copy.deepcopy(sim), pickle.loads(pickle.dumps(sim))):
+        assert torch.equal(copied(z), sim(z)) and copied.recipe == sim.recipe
+    fixed = intact8.prepare(network(), x[:1], replace(TIGHT, between_layers="integer")).eval()
+    with pytest.raises(RuntimeError, match="quantizers"):
+        fixed.load_state_dict(sim.state_dict())
+
+
+def test_a_second_call_goes_on_with_what_was_chosen() -> None:
+    sim = by_hand(network(), samples(4), TIGHT)
+    recipe, first = sim.recipe, sim.points["input"].observer.maximum
+    intact8.calibrate(sim, 3 * samples(64, seed=2))
+    assert sim.recipe == recipe and sim.points["input"].observer.maximum > first
+    assert sim.calibration["samples"] == 68
+
+
+def test_where_nothing_is_chosen() -> None:
+    x = samples(4)
+
+    def left(data: object, recipe: Recipe = TIGHT, **options: object) -> bool:
+        sim = intact8.prepare(network(), x[:1], recipe)
+        for point in sim.points.values():
+            point.quantizing = not options.get("off", False)
+        intact8.calibrate(sim, data)
+        return sim.recipe == recipe
+
+    assert not left(x)
+    assert left(iter([x])), "an iterator can be read only once"
+    assert left(x, replace(TIGHT, scales="learned")) and left(x, replace(TIGHT, scales="observed"))
+    assert left(x, replace(TIGHT, between_layers="integer"))
+    assert left(x, off=True)
+
+
+def test_no_more_batches_are_read_than_asked_for() -> None:
+    sim = intact8.prepare(network(), samples(1), TIGHT)
+    read: list[int] = []
+
+    class Data:
+        def __iter__(self) -> Iterator[Tensor]:
+            for i in range(100):
+                read.append(i)
+                yield samples(2, seed=i)
+
+    intact8.calibrate(sim, Data(), max_batches=2)
+    assert sim.recipe.between_layers != "auto" and max(read) <= 2 and sim.calibration["samples"] == 4
+
+
+def test_interrupted_while_it_chooses_it_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(between_layers, "measure_unseen", stop)
+    sim = intact8.prepare(network(), samples(1), TIGHT).eval()
+    with pytest.raises(KeyboardInterrupt):
+        intact8.calibrate(sim, samples(4))
+    assert sim.calibrated and sim.recipe == TIGHT and sim(samples(2)).shape == (2, 2)
+
+
+def test_tied_weights_batch_norm_and_buffers_stay_what_they_are() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.norm, self.b = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)
+            self.b.weight = self.a.weight
+            self.register_buffer("shift", torch.randn(8), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tanh(self.b(torch.tanh(self.norm(self.a(x)))) + self.shift) @ torch.eye(8)
+
+    torch.manual_seed(3)
+    model, x = Tied().eval(), samples(3)
+    sim = by_hand(model, x, TIGHT)
+    assert sim.recipe.between_layers != "auto"
+    assert sim.get_submodule("a").weight is sim.get_submodule("b").weight
+    assert isinstance(sim.get_submodule("norm"), nn.BatchNorm1d)
+    assert digest(intact8.convert(sim)) == digest(intact8.quantize(model, x, TIGHT))

@@ -30,7 +30,7 @@ STATISTICS = 32
 """Samples looked at before ranges are observed (``Simulation.collect_statistics``)."""
 
 
-def calibrate(
+def compute_scales(
     sim: Simulation,
     data: Any,
     *,
@@ -39,56 +39,15 @@ def calibrate(
     reset: bool = False,
     shard: str = "auto",
 ) -> CalibrationSummary:
-    """Show calibration data to a simulation and compute its scales.
-
-    The float network runs in evaluation mode without gradients while every point observes; then ``sim.resolve()``
-    turns ranges into scales and multipliers. Modes and switches are afterwards what they were before. A second call
-    continues where the first ended, to the same bits as one call on all the data. On any error, and on Ctrl-C, the
-    simulation goes back to what it was before the call.
-
-    Where a torch.distributed process group is initialised, call this on every rank: ranks observe different batches,
-    merge what they saw, and end with the same numbers, which are, to the bit, those of one process that sees batch 0
-    of rank 0, batch 0 of rank 1, …, batch 1 of rank 0, … (given the same kernels and number of threads). An error on
-    one rank raises on all.
-
-    Args:
-        sim: what :func:`intact8.prepare` returned.
-        data: a tensor, a dict, or an iterable of tensors, tuples or dicts; a DataLoader yielding (x, y) will do.
-            Labels are dropped. See :func:`intact8.calibration.data.batches`.
-        progress: called after every batch.
-        max_batches: stop after so many; None for all.
-        reset: forget what earlier calls observed.
-        shard: how ranks share the work. "split": every rank was given the same data, and takes every n-th batch of
-            them; "given": every rank was given its own share; "off": this rank calibrates alone; "auto": "given" for
-            a DataLoader with a DistributedSampler (which repeats samples where they do not divide evenly: they are
-            then observed twice), else "split". ``max_batches`` counts the batches of all ranks.
-
-    Returns:
-        Numbers per point, and warnings; also kept as JSON in ``sim.calibration``.
-
-    Raises:
-        CalibrationError: no data, data that do not fit the model's inputs, NaN or infinity in an activation (names
-            batch and layer), or a point that saw nothing; ranks that were given different data or weights, or one
-            of which failed.
-        StateError: not a simulation.
-
-    Warns:
-        CalibrationWarning: once, on rank 0, with all that should be looked at: few samples, ranges still moving,
-            constants.
-
-    Example:
-        >>> import intact8, torch
-        >>> sim = intact8.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4))
-        >>> intact8.calibrate(sim, torch.randn(64, 4)).samples
-        64
-    """
-    summary, rank = calibrate_quietly(sim, data, progress=progress, max_batches=max_batches, reset=reset, shard=shard)
+    """Do what :func:`intact8.calibrate` does, but choose nothing: the recipe of the simulation stays as it is."""
+    given: Any = {"progress": progress, "max_batches": max_batches, "reset": reset, "shard": shard}
+    summary, rank = compute_scales_quietly(sim, data, **given)
     if summary.warnings and rank == 0:
         warn(CalibrationWarning("; ".join(summary.warnings)))
     return summary
 
 
-def calibrate_quietly(
+def compute_scales_quietly(
     sim: Simulation,
     data: Any,
     *,
@@ -97,7 +56,7 @@ def calibrate_quietly(
     reset: bool = False,
     shard: str = "auto",
 ) -> tuple[CalibrationSummary, int]:
-    """Do what :func:`calibrate` does and warn of nothing, as where another recipe is calibrated on the same data.
+    """Do what :func:`compute_scales` does and warn of nothing, as for another recipe on the same data.
 
     Filters of warnings would do, too, but all threads of a process share them.
 
@@ -314,4 +273,4 @@ def _summary(point: QuantPoint) -> PointSummary:
     )
 
 
-__all__ = ["Progress", "calibrate", "first_batch"]
+__all__ = ["Progress", "compute_scales", "first_batch"]

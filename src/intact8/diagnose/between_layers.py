@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import mean, stdev
@@ -27,10 +27,11 @@ from typing import Any
 from torch import Tensor
 
 from intact8.calibration.data import batches, device_of, merged
-from intact8.calibration.run import calibrate_quietly
+from intact8.calibration.run import compute_scales_quietly
 from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
+from intact8.simulation.prepare import rebuild, simulate_again
 from intact8.simulation.simulation import Simulation
 
 FEW = 16
@@ -48,25 +49,24 @@ Batches = list[list[Tensor]]
 """Flat inputs, batch by batch."""
 
 
-def choose_between_layers(
-    sim: Simulation, data: Any, simulated: Callable[[Recipe], Simulation]
-) -> tuple[Simulation, Measured]:
-    """Return the cheapest simulation whose outputs are no worse than plain W8A8's, or the nearest to that.
+def choose_between_layers(sim: Simulation, data: Any, max_batches: int | None = None) -> Measured:
+    """Make it the cheapest simulation whose outputs are no worse than plain W8A8's, or the nearest to that.
 
     Args:
-        sim: of the recipe with ``between_layers="auto"``, calibrated.
+        sim: of the recipe with ``between_layers="auto"``, calibrated; its recipe says afterwards what was chosen.
         data: what it was calibrated on, to be read again.
-        simulated: returns the simulation of another recipe, not yet calibrated.
+        max_batches: how many of these batches; None for all.
     """
-    parts = _parts(sim, data)
+    parts = _parts(sim, data, max_batches)
     measured: dict[str, list[Measured]] = {}
 
-    def calibrated(other: Simulation, data: Any) -> Simulation:
-        calibrate_quietly(other, data, reset=True)  # what there is to warn of was told the first time
+    def calibrated(other: Simulation, data: Any, max_batches: int | None = None) -> Simulation:
+        # What there is to warn of was told the first time.
+        compute_scales_quietly(other, data, reset=True, max_batches=max_batches)
         return other
 
     def whole(recipe: Recipe) -> tuple[Simulation, Measured]:
-        made = sim if recipe == sim.recipe else calibrated(simulated(recipe), data)
+        made = sim if recipe == sim.recipe else calibrated(simulate_again(sim, recipe), data, max_batches)
         return made, measure_outputs(made)
 
     def held_out(recipe: Recipe) -> Iterator[Measured]:
@@ -78,7 +78,7 @@ def choose_between_layers(
         yield from done
         if len(done) == len(parts):
             return
-        partly = simulated(replace(recipe, reconstruction="none", scales="calibrated"))
+        partly = simulate_again(sim, replace(recipe, reconstruction="none", scales="calibrated"))
         for part in parts[len(done) :]:
             seen, unseen = (merged(samples, sim.quantized_graph.batched, len(samples)) for samples in part)
             done.append(measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen))
@@ -134,7 +134,12 @@ def choose_between_layers(
         why = f"{lost} is further from float than plain W8A8 where weights leave room for sums of pairs in int16"
         what = "every engine but the native one needs a CPU with VNNI for this program (portable = False)"
         warn(AccuracyWarning(f"{what}: {why}. Remedy: Recipe(portable=True) leaves that room"))
-    return found
+    made, outputs = found
+    if made is not sim:
+        rebuild(sim, made.recipe)
+        sim.take(made)
+        sim.scale_phase.chosen = made.recipe.to_toml()
+    return outputs
 
 
 def _worst(parts: Iterator[Measured]) -> list[float]:
@@ -187,11 +192,11 @@ def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
         yield from (replace(recipe, between_layers=between, portable=False) for between in ("auto", "float"))
 
 
-def _parts(sim: Simulation, data: Any) -> list[tuple[Batches, Batches]]:
+def _parts(sim: Simulation, data: Any, max_batches: int | None = None) -> list[tuple[Batches, Batches]]:
     """Return (samples for calibration, samples to look at) for every part, as views; none where samples are many."""
     if not sim.weight_points or not 1 < sim.calibration.get("samples", 0) <= FEW:
         return []
-    calls = [sim.flatten(*call) for call in islice(batches(data, sim.input_specs, device_of(sim)), FEW)]
+    calls = [sim.flatten(*call) for call in islice(batches(data, sim.input_specs, device_of(sim)), max_batches or FEW)]
     if sim.quantized_graph.batched:
         calls = [[t[k : k + 1] for t in inputs] for inputs in calls for k in range(len(inputs[0]))]
     count = min(PARTS, len(calls))

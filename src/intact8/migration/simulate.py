@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from intact8.arithmetic.recurrent import GATES
-from intact8.calibration.run import calibrate
+from intact8.calibration.run import compute_scales
 from intact8.capture import Captured, capture
 from intact8.capture.graph import Graph, Node
 from intact8.errors import InputError
@@ -121,7 +121,7 @@ def _take_grids(sim: Simulation, described: Description, data: Any) -> None:
         why = f"{described.tool} leaves them float"
         raise InputError(what, where=missing[0], why=why, remedy="give data=…, a few batches of real inputs")
     if missing:
-        calibrate(sim, data)
+        compute_scales(sim, data)
         enter(sim, "calibrated")
     inputs = set(sim.graph.inputs)
     for name, point in sim.points.items():

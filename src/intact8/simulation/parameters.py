@@ -47,14 +47,16 @@ class Namespace(Branch):
         return handle
 
 
-def copy_parameters(root: nn.Module, model: nn.Module) -> None:
-    """Copy every parameter and buffer of ``model`` into ``root`` under its name.
+def copy_parameters(root: nn.Module, model: nn.Module, leave_out: frozenset[str] = frozenset()) -> None:
+    """Copy every parameter and buffer of ``model`` into ``root`` under its name, but for those of some children.
 
     Batch norm and dropout modules are copied as what they are, so that ``.train()``, ``.eval()`` and code that looks
     for ``nn.BatchNorm2d`` go on working. Shared parameters stay shared.
     """
     memo: dict[int, object] = {}
     for path, module in model.named_modules(remove_duplicate=False):
+        if path.partition(".")[0] in leave_out:
+            continue
         if path == "":
             target: nn.Module = root
         elif isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):

@@ -10,16 +10,17 @@ import torch
 from torch import nn
 
 from intact8.arithmetic.dimensions import show
+from intact8.calibration.data import device_of
 from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, StateError, warn
-from intact8.fusion.fuse import fuse
-from intact8.placement.place import place
+from intact8.fusion.fuse import Fused, fuse
+from intact8.placement.place import Placed, place
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.recipes import as_recipe
 from intact8.simulation.gradients import warn_of_other_gradients, warn_of_what_is_left_out
-from intact8.simulation.simulation import Simulation
+from intact8.simulation.simulation import OWN_MODULES, Simulation
 
 
 def prepare(
@@ -96,13 +97,33 @@ def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> S
     Raises:
         RecipeError: as :func:`prepare`.
     """
+    with ALONE, torch.inference_mode(False):  # what the model holds is exchanged while another thread captures it
+        return Simulation(model, captured, *_placed(captured, recipe), recipe).eval()
+
+
+def simulate_again(sim: Simulation, recipe: Recipe) -> Simulation:
+    """Return a simulation, not yet calibrated, of the same model under another recipe, with copies of its weights."""
+    return simulate_captured(sim, sim.captured_again(), recipe)
+
+
+def rebuild(sim: Simulation, recipe: Recipe) -> None:
+    """Make a simulation one of the same model under another recipe, not yet calibrated; it keeps its parameters."""
+    captured, mode = sim.captured_again(), sim.training
+    with torch.inference_mode(False):
+        sim.build(captured, *_placed(captured, recipe), recipe)
+    sim.to(device_of(sim))
+    for name in OWN_MODULES:
+        sim.get_submodule(name).train(mode)
+
+
+def _placed(captured: Captured, recipe: Recipe) -> tuple[Fused, Placed]:
+    """Return what a recipe makes of a captured model."""
     residual = recipe.residual == "fused" and recipe.between_layers not in FLOAT_BETWEEN_LAYERS
     leaky, masks = recipe.leaky == "fused", recipe.nonlinear == "integer"
-    with ALONE, torch.inference_mode(False):  # what the model holds is exchanged while another thread captures it
-        tensors = captured.tensors()
-        fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
-        sizes = {name: tensor.numel() for name, tensor in tensors.items()}
-        return Simulation(model, captured, fused, place(fused.graph, recipe, sizes), recipe).eval()
+    tensors = captured.tensors()
+    fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
+    sizes = {name: tensor.numel() for name, tensor in tensors.items()}
+    return fused, place(fused.graph, recipe, sizes)
 
 
 def _warn_of_a_fixed_batch(captured: Captured) -> None:

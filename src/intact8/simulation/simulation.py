@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
+from intact8.train.extra_state import unpack
 from intact8.train.learned_range import LearnedRange
 from intact8.train.learned_scale import LearnedScale, computed_once
 from intact8.train.optimizer import expect_step
@@ -91,6 +93,7 @@ class Simulation(Shown, Trainable):
         samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
         kept: flat inputs of the first batches of calibration, where the recipe wants layers reconstructed.
         last_uses: for every node in order, the values no later node needs.
+        captured_names: names of the parameters, buffers and constants of the captured model.
         number: by which torch.compile finds it, see :mod:`intact8.simulation.numbers`.
         deployed: the converted program that ``torch.compile(sim, backend="intact8")`` runs, as a module; None before.
         step: what trains it where ``torch.compile(sim, mode="reduce-overhead")`` asks for CUDA graphs; None before.
@@ -116,6 +119,7 @@ class Simulation(Shown, Trainable):
     deployed: Any
     step: Any
     number: int
+    captured_names: tuple[tuple[str, ...], ...]
     calibration: dict[str, Any]
     constant_channels: dict[str, tuple[int, int]]
     _solved_scales: Snapshot | None
@@ -123,13 +127,24 @@ class Simulation(Shown, Trainable):
 
     def __init__(self, model: nn.Module, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
         super().__init__()
-        self.captured = captured.without_tensors()
-        self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
-        copy_parameters(self, model)
+        copy_parameters(self, model, leave_out=OWN_MODULES if isinstance(model, Simulation) else frozenset())
         for name in sorted(OWN_MODULES & (self._modules.keys() | self._parameters.keys() | self._buffers.keys())):
             why = "a simulation keeps what it adds to the model under that name, in state dicts too"
             remedy = "rename it in the model"
             raise CaptureError("this name is reserved", where=name, why=why, remedy=remedy)
+        self.captured = captured.without_tensors()
+        self.number = number_of(self)
+        self.build(captured, fused, placed, recipe)
+        self.to(device_of(model))  # what was attached above was made on the CPU
+        self.register_load_state_dict_pre_hook(_become_what_was_chosen)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
+
+    def build(self, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
+        """Add what quantizes the model, not calibrated, in place of what there is; parameters stay."""
+        for name in OWN_MODULES:
+            self._modules.pop(name, None)
+        self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
+        self.captured_names = tuple(captured.parameters), tuple(captured.buffers), tuple(captured.constants)
         constants = Namespace()
         owners: dict[str, tuple[nn.Module, str]] = {}
         for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
@@ -148,16 +163,26 @@ class Simulation(Shown, Trainable):
         self.samples, self.kept = [], []
         self._solved_scales = self._solved_weights = None
         self.deployed = self.step = None
-        self.number = number_of(self)
         self.calibration, self.constant_channels = {}, {}
         self.tensors = q.tensors = Tensors(self, owners, captured.derived)
         if recipe.learns:
             attach_learners(q)
             self.tensors = q.tensors = Tensors(self, owners, captured.derived)
         self.layer_ops = make_layers(q)
-        self.to(device_of(model))  # what was attached above was made on the CPU
         enter(self, INITIAL[recipe.scales])
-        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
+
+    def captured_again(self) -> Captured:
+        """Return what was captured, with the tensors that the simulation has now."""
+        parameters, buffers, constants = ({name: self.tensors[name] for name in names} for names in self.captured_names)
+        return replace(self.captured, parameters={**parameters}, buffers=buffers, constants=constants)
+
+    def take(self, other: Simulation) -> None:
+        """Take the calibration of another simulation of the same weights and recipe."""
+        self.load_state_dict(other.state_dict())
+        self.samples, self.kept = other.samples, other.kept
+        self.calibration, self.constant_channels = other.calibration, other.constant_channels
+        if not self.training:
+            self.ready()
 
     def __rich__(self) -> Any:
         return overview(self).__rich__()
@@ -495,6 +520,15 @@ class Simulation(Shown, Trainable):
 
 
 _ATTRIBUTES = frozenset(name for kind in (Simulation, Trainable) for name in kind.__annotations__)
+
+
+def _become_what_was_chosen(sim: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Rebuild a simulation whose recipe leaves open what its calibration chose before the state was saved."""
+    assert isinstance(sim, Simulation)
+    packed = state.get(f"{prefix}quantizers.motion._extra_state")
+    chosen = unpack(packed).get("chosen", "") if isinstance(packed, Tensor) else ""
+    if chosen and sim.recipe.between_layers == "auto":
+        late_binding.call("rebuild", sim, Recipe.from_toml(chosen))
 
 
 def _forget(sim: nn.Module, incompatible: Any) -> None:

@@ -62,13 +62,15 @@ class ScalePhase(nn.Module):
     Attributes:
         phase: see the module's docstring.
         batch_norm_frozen: whether batch norm uses its running statistics in training, too.
+        chosen: the recipe that calibration chose in place of the one the simulation was prepared with, as TOML; a
+            simulation that loads this state becomes one of that recipe. Empty where nothing was chosen.
         stepped: whether an optimizer has stepped a parameter of the simulation; not saved.
         wrapper, ranks: the DistributedDataParallel that trains the simulation, and its ranks; not saved.
     """
 
     def __init__(self, phase: str) -> None:
         super().__init__()
-        self.phase, self.batch_norm_frozen = phase, False
+        self.phase, self.batch_norm_frozen, self.chosen = phase, False, ""
         self.stepped = False
         self.wrapper: weakref.ref[nn.Module] | None = None
         self.ranks = Ranks()
@@ -78,13 +80,15 @@ class ScalePhase(nn.Module):
         return {**self.__dict__, "_before": None, "stepped": False, "wrapper": None, "ranks": Ranks()}
 
     def get_extra_state(self) -> Tensor:
-        """Return the phase and whether batch norm is frozen."""
-        return pack({"phase": self.phase, "batch_norm_frozen": self.batch_norm_frozen})
+        """Return the phase, whether batch norm is frozen, and the recipe that was chosen."""
+        state = {"phase": self.phase, "batch_norm_frozen": self.batch_norm_frozen}
+        return pack(state | ({"chosen": self.chosen} if self.chosen else {}))
 
     def set_extra_state(self, packed: Tensor) -> None:
         """Restore what :meth:`get_extra_state` returned."""
         state = unpack(packed)
         self.phase, self.batch_norm_frozen = state["phase"], state["batch_norm_frozen"]
+        self.chosen = state.get("chosen", "")
         self._before = None
 
     def extra_repr(self) -> str:

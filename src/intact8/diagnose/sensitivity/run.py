@@ -164,14 +164,14 @@ def _simulation(
         )
     from intact8.calibration.data import first_batch
     from intact8.calibration.dynamic_dimensions import changing
-    from intact8.calibration.run import calibrate
+    from intact8.calibration.run import compute_scales
     from intact8.simulation.prepare import prepare, warn_of_training_mode
 
     warn_of_training_mode(model)
     example, calibration = first_batch(model, data if calibration is None else calibration)
     found, calibration = changing(model, example, calibration)
     sim = prepare(model, example, recipe, dynamic_shapes=found)
-    calibrate(sim, calibration)
+    compute_scales(sim, calibration)
     return sim
 
 
