@@ -65,7 +65,7 @@ class Recipe:
         overrides: {pattern: None (stay float) or {"activation": …, "weight": …, "input": …, "quantize": bool,
             "mode": …}}. Later ones win. Read it back as ``rules``. See :class:`Override` for the patterns.
         portable: choose weight scales so that CPUs without VNNI compute the same integers on every engine: True, False
-            (the native engine does all the same, others need VNNI), or "auto": True, but ``quantize`` takes False where
+            (the native engine does all the same, others need VNNI), or "auto": True, but calibration takes False where
             outputs are worse than plain W8A8 leaves them however little is rounded between layers.
         residual: "fused": conv + add + activation with one rounding; "separate": two, which every engine runs natively.
         leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
@@ -75,7 +75,7 @@ class Recipe:
             linear layers compute. "integer": on integers where they can, each result rounded to a grid;
             "float_residual": sums of two tensors are float32, so that a residual stream is not rounded; "float": all
             are, and only the weights and inputs of layers are rounded (plain W8A8); "auto": "integer", but
-            ``quantize`` takes a more precise one where outputs are worse than plain W8A8 leaves them.
+            calibration takes a more precise one where outputs are worse than plain W8A8 leaves them.
         nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
             docs/arithmetic.md), so that a whole encoder is one integer program.
         engines: the engines the program is certified for.

@@ -52,7 +52,7 @@ class Bed:
         self.seen, self.known = observe(self.sim, self.data), observe(self.sim, self.shown)
 
     def activation(self, name: str) -> Any:
-        found = examine_activation(self.sim, name, self.seen, self.known)
+        found = examine_activation(self.sim, name, self.seen, self.known, None, self.sim.graph.users())
         assert found is not None
         return found
 

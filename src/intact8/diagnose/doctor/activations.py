@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from intact8.diagnose.doctor.consumers import importance, sum_of
+from intact8.diagnose.doctor.consumers import Users, importance, sum_of
 from intact8.diagnose.doctor.quantization_error import (
     best_quantizer,
     best_zero_point,
@@ -62,7 +62,7 @@ class Evidence:
 
 
 def examine_activation(
-    sim: Simulation, name: str, data: Statistics, calibration: Statistics, units: Tensor | None = None
+    sim: Simulation, name: str, data: Statistics, calibration: Statistics, units: Tensor | None, users: Users
 ) -> Evidence | None:
     """Examine one quantization point.
 
@@ -71,6 +71,7 @@ def examine_activation(
         name: name of the point.
         data, calibration: statistics of the float network on representative data and on the calibration data.
         units: weights of the columns of the network's output, where they have units of their own.
+        users: what reads every node of the simulation's graph.
 
     Returns:
         Its evidence; None where nothing but constants is quantized.
@@ -99,13 +100,14 @@ def examine_activation(
         found.gains[reason] = decibels(worse, better)
     found.facts |= _facts(seen, shown, grid, best, point)
     layers = sim.weight_points
-    weights = [importance(sim.graph, sim.tensors, layers, n, len(data.made[n].low)) for n in nodes]
+    graph, tensors = sim.graph, sim.tensors
+    weights = [importance(graph, tensors, layers, n, len(data.made[n].low), users=users) for n in nodes]
     if all(bool((w == 1).all()) for w in weights):  # no layer reads them: in an output each part counts by its size
         weights = [w / max(float(data.made[n].moment.mean()), 1e-30) for n, w in zip(nodes, weights, strict=True)]
         if units is not None and len(nodes) == 1 and len(weights[0]) == len(units):
             weights = [units.cpu().numpy() ** 2]
     _examine_channels(found, seen, np.concatenate(weights))
-    _examine_sum(found, sum_of(sim.graph, nodes[0]), nodes[0], data)
+    _examine_sum(found, sum_of(graph, nodes[0], users), nodes[0], data)
     return found
 
 

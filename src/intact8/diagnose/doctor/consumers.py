@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ REQUANTIZING = ("quantize", "dequantize", "requantize", "table")
 CHANNELWISE = frozenset((*POOLS, *REQUANTIZING, "add", "sub", "pad", "reshape", "dropout"))
 """Operations that keep channels apart, so that noise of a channel goes on to the channel of the same number."""
 
+Users = Mapping[str, Sequence[str]]
+"""Node → the nodes that read it."""
+
 
 def importance(
     graph: Graph,
@@ -28,6 +31,7 @@ def importance(
     channels: int,
     *,
     behind_depthwise: bool = False,
+    users: Users | None = None,
 ) -> Array:
     """Return Σ w² over the weights that read each channel: how much of its noise arrives behind them.
 
@@ -40,11 +44,13 @@ def importance(
         name: node that makes the tensor.
         channels: number of channels of the tensor.
         behind_depthwise: whether a depthwise layer counts by what reads its results: that may take back what it does.
+        users: what ``graph.users()`` returns, where it is known: of large networks it is asked for every tensor.
 
     Returns:
         float64 (channels,); ones where no layer with a weight reads the tensor.
     """
-    nodes, users, total = graph.nodes, graph.users(), np.zeros(channels)
+    nodes, total = graph.nodes, np.zeros(channels)
+    users = graph.users() if users is None else users
     # A node, where these channels begin among those of its output, and how many channels that has.
     pending: list[tuple[str, int, int]] = [(name, 0, channels)]
     seen: set[tuple[str, int]] = set()
@@ -55,7 +61,8 @@ def importance(
             if reader.name in layers and reader.inputs[0] == here and not transposed(reader):
                 columns = column_power(reader, tensors)
                 if behind_depthwise and 1 < len(columns) == depthwise_channels(reader, tensors):
-                    later = importance(graph, tensors, layers, reader.name, len(columns), behind_depthwise=True)
+                    count = len(columns)
+                    later = importance(graph, tensors, layers, reader.name, count, behind_depthwise=True, users=users)
                     columns = columns * later / later.mean()
                 # A flattened (C, H, W) has H·W columns in a row for each channel; along other axes there is no telling.
                 if len(columns) % width == 0 and offset + channels <= width:
@@ -85,9 +92,9 @@ def column_power(node: Node, tensors: Mapping[str, Tensor]) -> Array:
     return np.asarray(square.cpu().numpy())
 
 
-def sum_of(graph: Graph, name: str) -> str | None:
+def sum_of(graph: Graph, name: str, users: Users) -> str | None:
     """Return the sum that reads a node's output, directly or behind at most two changes of grid; None without one."""
-    users, here = graph.users(), name
+    here = name
     for _ in range(3):
         readers = [graph.nodes[n] for n in users[here]]
         sums = [r.name for r in readers if r.op in ("add", "sub")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -44,6 +44,7 @@ from intact8.diagnose.doctor.tensor_statistics import Statistics, observe
 from intact8.diagnose.doctor.weights import examine_weight
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity import sensitivity
+from intact8.diagnose.sensitivity.report import Part
 from intact8.errors import ProgramError
 from intact8.simulation.simulation import Simulation
 
@@ -52,6 +53,11 @@ Step = Callable[[str], object]
 
 RANKED = 48
 """Samples on which the noise of single sites is measured."""
+
+
+LARGE, LEAST, LOOKED = 2000, 20.0, 256
+"""Operations of a network from which the measurement of its sites has to end in time, as its cost grows with the square
+of their number; the seconds it has at least; and how many of its noisiest sites are examined."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +125,14 @@ def examine(
     findings += float_results(sim, exact)
     refusal = refused(ordered(findings, list(sim.graph.nodes)))
     late = bool(refusal) and time.monotonic() > until  # no recipe repairs it, however much noise there is
-    evidence = {} if late else _evidence(sim, seen, shown, units)
+    evidence: dict[tuple[str, str], Evidence] = {}
     try:
-        noise = _noise_alone(sim, exact) if evidence else {}
+        noise = {} if late or not (sim.points or sim.weight_points) else _noise_alone(sim, exact, until)
+        evidence = _evidence(sim, seen, shown, units, _worth_a_look(sim, noise)) if noise else {}
     except ProgramError:  # the scales of a network that is wrong may be beyond all integers; that it is wrong is known
         if not any(f.severity == "error" and f.cause in FLOAT_CAUSES for f in findings):
             raise
-        evidence, noise = {}, {}
+        noise = {}
     measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
@@ -151,16 +158,28 @@ def _asked_for(sim: Simulation) -> set[tuple[str, str]]:
     return named | {("weight", name) for name in weights}
 
 
+def _worth_a_look(sim: Simulation, noise: Mapping[tuple[str, str], float]) -> Collection[tuple[str, str]]:
+    """Return the sites to examine: all, or of large networks the LOOKED noisiest of those that were measured."""
+    if len(sim.graph.nodes) <= LARGE:
+        return {*(("activation", name) for name in sim.points), *(("weight", name) for name in sim.weight_points)}
+    return set(sorted(noise, key=lambda site: -noise[site])[:LOOKED])
+
+
 def _evidence(
-    sim: Simulation, seen: Statistics, shown: Statistics, units: Tensor | None
+    sim: Simulation,
+    seen: Statistics,
+    shown: Statistics,
+    units: Tensor | None,
+    sites: Collection[tuple[str, str]],
 ) -> dict[tuple[str, str], Evidence]:
-    """Map (part, name) of every site to its evidence; columns of the output count by ``units`` if these are given."""
+    """Map (part, name) of these sites to its evidence; columns of the output count by ``units`` if these are given."""
     evidence: dict[tuple[str, str], Evidence] = {}
-    for name in sim.points:
-        found = examine_activation(sim, name, seen, shown, units)
+    users = sim.graph.users()
+    for name in (n for n in sim.points if ("activation", n) in sites):
+        found = examine_activation(sim, name, seen, shown, units, users)
         if found is not None:
             evidence["activation", name] = found
-    for name in sim.weight_points:
+    for name in (n for n in sim.weight_points if ("weight", n) in sites):
         weight = evidence["weight", name] = examine_weight(sim, name, seen)
         output = evidence.get(("activation", sim.placed.point_of.get(name, "")))
         if output is not None and "cancellation" in output.gains:  # the noise of the weight goes the same way
@@ -169,10 +188,15 @@ def _evidence(
     return evidence
 
 
-def _noise_alone(sim: Simulation, exact: FloatOutputs) -> dict[tuple[str, str], float]:
-    """Map (part, name) to output noise over signal with this site quantized and all others in float."""
+def _noise_alone(sim: Simulation, exact: FloatOutputs, until: float) -> dict[tuple[str, str], float]:
+    """Map (part, name) to output noise over signal with this site quantized and all others in float.
+
+    Of large networks the sites that lose most are measured, as long as there is time, but for LEAST seconds at least.
+    """
     calls, measure = exact.samples.calls(), exact.measure()
-    report = sensitivity(sim, calls, metric=measure, modes=("alone",), parts=("weight", "activation"))
+    seconds = max(until - time.monotonic(), LEAST) if len(sim.graph.nodes) > LARGE else None
+    parts: tuple[Part, ...] = "weight", "activation"
+    report = sensitivity(sim, calls, metric=measure, modes=("alone",), parts=parts, seconds=seconds)
     out: dict[tuple[str, str], float] = {}
     for row in report:
         for score in row.scores:
