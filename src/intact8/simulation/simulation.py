@@ -173,7 +173,9 @@ class Simulation(Shown, Trainable):
 
     def captured_again(self) -> Captured:
         """Return what was captured, with the tensors that the simulation has now."""
-        parameters, buffers, constants = ({name: self.tensors[name] for name in names} for names in self.captured_names)
+        with torch.no_grad():
+            found = [{name: self.tensors[name] for name in names} for names in self.captured_names]
+        parameters, buffers, constants = found
         return replace(self.captured, parameters={**parameters}, buffers=buffers, constants=constants)
 
     def take(self, other: Simulation) -> None:
