@@ -1,4 +1,4 @@
-"""Small networks for tests/diagnose/doctor/planted_blind_third.py, trained in seconds on data of scikit-learn or made up."""
+"""Small networks for planted_blind_third.py, trained in a second or two on data of scikit-learn or made up."""
 
 from __future__ import annotations
 

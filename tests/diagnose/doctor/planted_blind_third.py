@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from blind_networks_third import (
+from tests.diagnose.doctor.blind_networks_third import (
     Trained,
     autoencoder,
     branches,
@@ -28,7 +27,6 @@ from blind_networks_third import (
     signals,
     tabular,
     vit,
-    waves,
     words,
 )
 from torch import Tensor, nn
@@ -44,7 +42,7 @@ NETWORK = "network"
 
 @dataclass(frozen=True)
 class Patient:
-    """A network with one fault: what the doctor gets, and which first findings are right, as (glob of places, cause)."""
+    """A network with one fault: what the doctor gets, and which first findings are right: (glob of places, cause)."""
 
     name: str
     plant: Callable[[], Arguments] = field(repr=False)
@@ -492,7 +490,11 @@ def one_scale_for_all_filters() -> Arguments:
     model.stage2.norm2.running_var *= factor**2
     model.stage2.norm2.eps = 1e-12
     return case(
-        t, model=model, recipe=Recipe(weight=Scheme(dtype="int8", symmetric=True, granularity="per_tensor", observer="minmax"), portable=False)
+        t,
+        model=model,
+        recipe=Recipe(
+            weight=Scheme(dtype="int8", symmetric=True, granularity="per_tensor", observer="minmax"), portable=False
+        ),
     )
 
 
@@ -558,12 +560,20 @@ def the_last_batches_were_dark() -> Arguments:
     return case(t, calibration=batches, recipe=Recipe(activation=scheme))
 
 
-@patient(("layer*", "outlier_channel"), ("add*", "outlier_channel"), ("*", "outlier_channel"), ("*", "channel_imbalance"))
+@patient(
+    ("layer*", "outlier_channel"), ("add*", "outlier_channel"), ("*", "outlier_channel"), ("*", "channel_imbalance")
+)
 def massive_activations() -> Arguments:
     return case(massive())
 
 
-@patient(("*", "heavy_tail"), ("*", "outlier_channel"), ("*exp*", "wide_range"), ("*square*", "wide_range"), ("*", "few_bits"))
+@patient(
+    ("*", "heavy_tail"),
+    ("*", "outlier_channel"),
+    ("*exp*", "wide_range"),
+    ("*square*", "wide_range"),
+    ("*", "few_bits"),
+)
 def squares_with_the_full_range() -> Arguments:
     """Energies have long tails, and a 6-bit grid that keeps all of them wastes most of its integers."""
     t = energies()
@@ -588,13 +598,19 @@ def weights_of_a_pixel_that_is_always_zero() -> Arguments:
 @patient(("head", "clipped_range"))
 def logits_clipped_at_one() -> Arguments:
     return case(
-        signals(), recipe=Recipe(overrides={"head": {"activation": {"observer": "fixed", "observer_args": {"lo": -0.3, "hi": 0.3}}}})
+        signals(),
+        recipe=Recipe(
+            overrides={"head": {"activation": {"observer": "fixed", "observer_args": {"lo": -0.3, "hi": 0.3}}}}
+        ),
     )
 
 
 @patient(("*", "symmetric_range"), ("*", "few_bits"))
 def signed_four_bits_behind_relu() -> Arguments:
-    return case(branches(), recipe=Recipe(overrides={"relu_mix": {"activation": {"bits": 4, "symmetric": True, "dtype": "int8"}}}))
+    return case(
+        branches(),
+        recipe=Recipe(overrides={"relu_mix": {"activation": {"bits": 4, "symmetric": True, "dtype": "int8"}}}),
+    )
 
 
 # ---------------------------------------------------------------------------------------------- nothing is wrong

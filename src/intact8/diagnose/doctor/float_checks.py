@@ -92,7 +92,8 @@ SURELY_RIGHT = 0.9
 """Share of the way from guessing to always right from which no layer is as it began."""
 
 OVERSHOT, MANY = 8.0, 512
-"""Mean gaps of uniform numbers that their largest one may stay below their bound, and weights from which bounds are
+"""Mean gaps of uniform numbers that their largest one may stay below their bound (half as many where there are fewer
+weights than the second number: one untrained layer in fifty stays further below), and weights from which bounds are
 tried that PyTorch's own layers do not begin with."""
 
 PROOF = frozenset({"bound", "copies", "numbers"})
@@ -523,8 +524,9 @@ def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float
     trained = bias is not None and float(bias.abs().max()) > usual * (2 if gates else 1) * (1 + 1e-6)
     if trained and len(size) < MANY:
         return 0.0
-    bounds = {usual: OVERSHOT}
-    if len(size) >= MANY:  # a few numbers reach one of several bounds by chance
+    # Few numbers that training has moved a little stay below their bound by chance, and reach one of several bounds.
+    bounds = {usual: OVERSHOT if len(size) >= MANY else OVERSHOT / 2}
+    if len(size) >= MANY:
         both = (weight.shape[0] + weight.shape[1]) * spatial
         bounds |= {(6 / n) ** 0.5: OVERSHOT / 2 for n in (both, weight.shape[1] * spatial)}
     for bound, slack in bounds.items():

@@ -172,7 +172,10 @@ def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, target
 
 def _finer(found: list[Repair]) -> list[Repair]:
     """Return the repairs of one place to try on all samples: for the best gain its neighbours, too."""
-    scaled = [(r, r.gain) for r in found if isinstance(r.gain, float) and r.gain != 1.0]
+    plain = [
+        r for r in found if r.cause == "wrong_scale" and not r.also
+    ]  # what has a factor of its own has no finer one
+    scaled = [(r, r.gain) for r in plain if isinstance(r.gain, float) and r.gain != 1.0]
     near = [_gain(r.node, gain * factor) for r, gain in scaled[:1] for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
     others = [r for r in found if all(r is not one for one, _ in scaled)]
     return [*others, *near]
