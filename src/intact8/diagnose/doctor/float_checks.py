@@ -20,7 +20,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import (
     COMPENSATING,
     LARGE_EPS,
@@ -460,6 +460,8 @@ def _beside(node: Node, name: str, tensors: Mapping[str, Tensor]) -> tuple[Tenso
 def _untouched(sim: Simulation) -> list[Finding]:
     """Return findings of the few norms whose gains are all 1 and biases all 0, as they begin, while others' are not."""
     gains = {n.name: [sim.tensors[n.params[r]] for r in ("weight", "bias") if r in n.params] for n in norms(sim)}
+    batch = [n for n in sim.graph if "bn.weight" in n.params]
+    gains |= {n.name: [sim.tensors[n.params[r]] for r in ("bn.weight", "bn.bias") if r in n.params] for n in batch}
     bare = [
         name
         for name, (gain, *bias) in gains.items()
@@ -766,7 +768,10 @@ def wrong_network(
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning" if answers.too_large > TOO_LARGE else "note"
-        shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" for f in known)
+        shown = any(
+            f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" and "recovers" not in f.evidence
+            for f in known
+        )
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
         if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME * targets.classes, MOST):
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
@@ -843,12 +848,15 @@ def put_right(
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
+    if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
+        alike = [r for r in alike if not r.surely_worse(helping[0])]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
     if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
     inputs = next((r for r in alike if r.repair.cause == INPUTS_ARE_WRONG), None)
+    errors |= {(f.place, f.cause) for f in known if f.cause == "stale_batch_norm"}  # it is wrong, so they may well be
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
     def suspected(found: Repaired) -> tuple[int, bool]:
@@ -857,7 +865,8 @@ def put_right(
 
     suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
     made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
-    if not made_up or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
+    apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
+    if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
     best = inputs or best
     cause, place = best.repair.cause, NETWORK if inputs else best.repair.node.name
@@ -880,6 +889,17 @@ def put_right(
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
+
+
+def _comes_before(graph: Graph, repair: Repair, norm: Repair) -> bool:
+    """Return whether a batch norm reads what an operation makes that is put right: else its statistics know nothing."""
+    found, pending = {norm.node.name}, list(norm.node.inputs[:1])
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += graph.nodes[name].inputs
+    return bool(found & repair.names())
 
 
 def diverged(before: float, after: float, least: float = DIVERGED) -> list[Finding]:

@@ -51,6 +51,9 @@ RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
 this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
 standard errors at most."""
 
+WORSE = 2.0
+"""Standard errors from which one repair is worse than another."""
+
 MANY_MORE, NOISY = 0.1, 0.2
 """Share of answers that a repair must put right, and the share of the loss that is enough then: where the trained
 network is wrong on one sample in five, most of its loss cannot be taken away."""
@@ -88,12 +91,24 @@ DISCRETE = ("float_network_wrong", "wrong_setting", "wrong_weights", "exploded_w
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair gives: the score (see Targets) before and after, and the loss."""
+    """What a repair gives: the score (see Targets) before and after, and the loss.
+
+    Attributes:
+        sureness: standard errors by which the loss is less, or more answers are right.
+        losses: the loss of every sample after it.
+    """
 
     repair: Repair
     accuracy: tuple[float, float]
     loss: tuple[float, float]
     sureness: float
+    losses: Tensor
+
+    def surely_worse(self, other: Repaired) -> bool:
+        """Return whether it is hardly chance that another repair leaves less of the loss, or more right answers."""
+        more = self.losses - other.losses
+        surely = float(more.mean()) > WORSE * float(more.std()) / len(more) ** 0.5
+        return surely or _by_scores(self.accuracy[1], other.accuracy[1], len(more)) > WORSE
 
     @property
     def share(self) -> float:
@@ -167,7 +182,15 @@ def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, target
     error = float(gained.std()) / len(gained) ** 0.5
     means = float(plain.mean()), float(loss.mean())
     scores = targets.score(before), targets.score(after)
-    return Repaired(repair, scores, means, float(gained.mean()) / max(error, 1e-30))
+    sureness = float(gained.mean()) / max(error, 1e-30)
+    if targets.classes:  # few samples that are wrong by far have most of the loss, and make its mean unsure
+        sureness = max(sureness, _by_scores(*scores, len(gained)))
+    return Repaired(repair, scores, means, sureness, loss)
+
+
+def _by_scores(before: float, after: float, count: int) -> float:
+    """Return by how many standard errors more answers are right, at least: no more than the wrong ones have changed."""
+    return (after - before) * count / (max(2 - before - after, 1e-30) * count) ** 0.5
 
 
 def _finer(found: list[Repair]) -> list[Repair]:
