@@ -99,6 +99,9 @@ tried that PyTorch's own layers do not begin with."""
 PROOF = frozenset({"bound", "copies", "numbers"})
 """Entries of the evidence of weights that no training leaves behind."""
 
+OF_REPAIRS = frozenset({"recovers", "accuracy", "explains"})
+"""Entries of the evidence that a repair alone gives: without others nothing shows the fault but that it helps."""
+
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
 OF_LAYERS = (
     "exploded_weight", "exploded_channel", "wrong_weights", "stale_batch_norm", "dead_channels", "wrong_setting",
@@ -769,7 +772,10 @@ def wrong_network(
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning" if answers.too_large > TOO_LARGE else "note"
         shown = any(
-            f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" and "recovers" not in f.evidence
+            f.severity == "error"
+            and f.cause in OF_LAYERS
+            and f.cause != "wrong_scale"
+            and f.evidence.keys() - OF_REPAIRS
             for f in known
         )
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere

@@ -190,7 +190,7 @@ def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, target
 
 def _by_scores(before: float, after: float, count: int) -> float:
     """Return by how many standard errors more answers are right, at least: no more than the wrong ones have changed."""
-    return (after - before) * count / (max(2 - before - after, 1e-30) * count) ** 0.5
+    return (after - before) * math.sqrt(count / max(2 - before - after, 1e-30))
 
 
 def _finer(found: list[Repair]) -> list[Repair]:
