@@ -32,6 +32,7 @@ from intact8.diagnose.doctor.repairs import (
 )
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import function_of, word_of
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.diagnose.executors import FloatExecutor
@@ -850,6 +851,8 @@ def put_right(
         for r in helping
         if not r.repair.also or (answers is not None and _above(r.accuracy[1], answers, ABOVE_CHANCE))
     ]
+    if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
+        helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
@@ -895,6 +898,12 @@ def put_right(
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
+
+
+def _bounds(repair: Repair) -> bool:
+    """Return whether a repair gives an operation an activation with bounded results."""
+    chain = function_of(repair.behind or repair.node) if repair.cause == "wrong_setting" else []
+    return bool(chain) and word_of(chain[-1:]) in ("clamp", "tanh", "sigmoid")
 
 
 def _comes_before(graph: Graph, repair: Repair, norm: Repair) -> bool:
