@@ -1,4 +1,8 @@
-"""Forty more faults on the networks of planted_blind_third.py, by somebody who had read the doctor by then."""
+"""Forty-six more faults on the networks of planted_blind_third.py, written with their answers before they were tried.
+
+Their author had read the doctor by then, and had mended it for the first set. It was right first in 35 (76 %); one was
+planted with an error, four of the other ten cost nothing or have no effect. It was mended for these afterwards.
+"""
 
 from __future__ import annotations
 
