@@ -181,7 +181,7 @@ def _facts(
         "calibration_range": [c_low, c_high],
         "best_represents": list(best.ends),
         "samples_beyond": _beyond(seen, c_low, c_high),
-        "samples": (len(seen[0].sample_low), len(shown[0].sample_low)),
+        "samples": [len(seen[0].sample_low), len(shown[0].sample_low)],
         "best_over_used_width": ratio,
         "clipped": clipped_share(seen, grid),
         "clip_share_of_error": clip_error(seen, grid) / max(actual, 1e-300),

@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations, takewhile
 from typing import Any
 
@@ -102,7 +102,7 @@ class Repaired:
     accuracy: tuple[float, float]
     loss: tuple[float, float]
     sureness: float
-    losses: Tensor
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False, compare=False)
 
     def surely_worse(self, other: Repaired) -> bool:
         """Return whether it is hardly chance that another repair leaves less of the loss, or more right answers."""
