@@ -24,6 +24,8 @@ from tests.diagnose.doctor import (
     planted_at_work,
     planted_blind,
     planted_blind_second,
+    planted_blind_third,
+    planted_blind_third_further,
     planted_by_judges,
     planted_by_strangers,
     planted_elsewhere,
@@ -49,7 +51,7 @@ HEAD = (
 SETS = (
     planted_accidents, planted_mistakes, planted_elsewhere, planted_further, planted_by_strangers, planted_in_practice,
     planted_by_judges, planted_afresh, planted_in_the_field, planted_at_work, planted_blind,
-    planted_blind_second,
+    planted_blind_second, planted_blind_third, planted_blind_third_further,
 )  # fmt: skip
 """Sets of patients with answers of their own."""
 

@@ -182,6 +182,8 @@ def _facts(
         "data_range": [low, high],
         "calibration_range": [c_low, c_high],
         "best_represents": list(best.ends),
+        "samples_beyond": _beyond(seen, c_low, c_high),
+        "samples": [len(seen[0].sample_low), len(shown[0].sample_low)],
         "best_over_used_width": ratio,
         "clipped": clipped_share(seen, grid),
         "clip_share_of_error": clip_error(seen, grid) / max(actual, 1e-300),
@@ -191,3 +193,10 @@ def _facts(
         "bits": math.log2(grid.hi - grid.lo + 1),
         "observer": point.scheme.observer,
     }
+
+
+def _beyond(seen: list[TensorStats], low: float, high: float) -> int:
+    """Return how many samples of some tensors reach beyond the end of a range that most of them pass."""
+    below = [sum(x < low for x in t.sample_low) for t in seen]
+    above = [sum(x > high for x in t.sample_high) for t in seen]
+    return max(*below, *above)

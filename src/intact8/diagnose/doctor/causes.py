@@ -36,6 +36,10 @@ STRANGE = 0.5
 EXTREME = 2.0
 """A sample that reaches so many times as far as the others is extreme; no ordinary image exceeds 1.0."""
 
+CHANCE = 0.01
+"""Probability that the samples which reach furthest are all among the data, from which it is chance: of the furthest k
+of n + m samples all are among the n with a probability of about (n / (n + m)) ** k."""
+
 
 LAYER_CAUSES = {
     "cancellation": (
@@ -126,13 +130,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class Cause:
-    """Name, place, message, remedy and evidence of a fault, as in a finding."""
+    """Name, place, message, remedy and evidence of a fault, as in a finding.
+
+    Attributes:
+        chance: whether samples of one kind differ as much by chance, so that it is nobody's fault.
+    """
 
     name: str
     place: str
     message: str
     remedy: str
     evidence: dict[str, Any] = field(default_factory=dict)
+    chance: bool = False
 
 
 def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: CalibrationQuality) -> Cause:
@@ -143,7 +152,12 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
         name, text = name_calibration_fault(quality)
         seen, shown = _range(facts["data_range"]), _range(facts["calibration_range"])
         message = f"{text}; {site.name} lies in {seen}, in calibration in {shown}: {gain:.0f} dB"
-        return Cause(name, CALIBRATION, message, RECALIBRATE, facts)
+        chance = name == "unrepresentative" and quality.distinct >= MANY and _by_chance(facts)
+        if chance:
+            message += (
+                f"; {facts['samples_beyond']} of {facts['samples'][0]} samples reach further, as some do by chance"
+            )
+        return Cause(name, CALIBRATION, message, RECALIBRATE, facts, chance)
     if reason == "range":
         return _range_cause(sim, site, sites, gain)
     if reason == "columns":
@@ -201,6 +215,12 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     if q.input_shift > APART:
         return "unlike_data", moved
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"
+
+
+def _by_chance(facts: dict[str, Any]) -> bool:
+    """Return whether as many samples reach beyond those calibrated on where both are drawn from the same."""
+    data, calibration = facts["samples"]
+    return bool((data / max(data + calibration, 1)) ** facts["samples_beyond"] > CHANCE)
 
 
 def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: float) -> Cause:

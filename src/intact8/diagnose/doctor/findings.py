@@ -57,7 +57,8 @@ def _finding(members: list[tuple[Measured, Cause]]) -> Finding:
     message = cause.message + (f"; {len(members)} tensors are concerned" if len(members) > 1 else "")
     evidence: dict[str, Any] = {"gains_db": worst.evidence.gains, **cause.evidence}
     sites = tuple((m.part, m.name) for m, _ in members)
-    return Finding(cause.name, cause.place, severity(noise), message, cause.remedy, noise, sites, evidence)
+    level = "note" if all(c.chance for _, c in members) else severity(noise)
+    return Finding(cause.name, cause.place, level, message, cause.remedy, noise, sites, evidence)
 
 
 def severity(noise: float) -> str:

@@ -20,7 +20,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import (
     COMPENSATING,
     LARGE_EPS,
@@ -32,6 +32,7 @@ from intact8.diagnose.doctor.repairs import (
 )
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import function_of, word_of
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.diagnose.executors import FloatExecutor
@@ -92,11 +93,15 @@ SURELY_RIGHT = 0.9
 """Share of the way from guessing to always right from which no layer is as it began."""
 
 OVERSHOT, MANY = 8.0, 512
-"""Mean gaps of uniform numbers that their largest one may stay below their bound, and weights from which bounds are
+"""Mean gaps of uniform numbers that their largest one may stay below their bound (half as many where there are fewer
+weights than the second number: one untrained layer in fifty stays further below), and weights from which bounds are
 tried that PyTorch's own layers do not begin with."""
 
 PROOF = frozenset({"bound", "copies", "numbers"})
 """Entries of the evidence of weights that no training leaves behind."""
+
+OF_REPAIRS = frozenset({"recovers", "accuracy", "explains"})
+"""Entries of the evidence that a repair alone gives: without others nothing shows the fault but that it helps."""
 
 BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
 OF_LAYERS = (
@@ -459,6 +464,8 @@ def _beside(node: Node, name: str, tensors: Mapping[str, Tensor]) -> tuple[Tenso
 def _untouched(sim: Simulation) -> list[Finding]:
     """Return findings of the few norms whose gains are all 1 and biases all 0, as they begin, while others' are not."""
     gains = {n.name: [sim.tensors[n.params[r]] for r in ("weight", "bias") if r in n.params] for n in norms(sim)}
+    batch = [n for n in sim.graph if "bn.weight" in n.params]
+    gains |= {n.name: [sim.tensors[n.params[r]] for r in ("bn.weight", "bn.bias") if r in n.params] for n in batch}
     bare = [
         name
         for name, (gain, *bias) in gains.items()
@@ -523,8 +530,9 @@ def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float
     trained = bias is not None and float(bias.abs().max()) > usual * (2 if gates else 1) * (1 + 1e-6)
     if trained and len(size) < MANY:
         return 0.0
-    bounds = {usual: OVERSHOT}
-    if len(size) >= MANY:  # a few numbers reach one of several bounds by chance
+    # Few numbers that training has moved a little stay below their bound by chance, and reach one of several bounds.
+    bounds = {usual: OVERSHOT if len(size) >= MANY else OVERSHOT / 2}
+    if len(size) >= MANY:
         both = (weight.shape[0] + weight.shape[1]) * spatial
         bounds |= {(6 / n) ** 0.5: OVERSHOT / 2 for n in (both, weight.shape[1] * spatial)}
     for bound, slack in bounds.items():
@@ -764,7 +772,13 @@ def wrong_network(
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning" if answers.too_large > TOO_LARGE else "note"
-        shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.cause != "wrong_scale" for f in known)
+        shown = any(
+            f.severity == "error"
+            and f.cause in OF_LAYERS
+            and f.cause != "wrong_scale"
+            and f.evidence.keys() - OF_REPAIRS
+            for f in known
+        )
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
         if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME * targets.classes, MOST):
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
@@ -837,16 +851,21 @@ def put_right(
         for r in helping
         if not r.repair.also or (answers is not None and _above(r.accuracy[1], answers, ABOVE_CHANCE))
     ]
+    if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
+        helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
+    if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
+        alike = [r for r in alike if not r.surely_worse(helping[0])]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
     if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
     inputs = next((r for r in alike if r.repair.cause == INPUTS_ARE_WRONG), None)
+    errors |= {(f.place, f.cause) for f in known if f.cause == "stale_batch_norm"}  # it is wrong, so they may well be
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
     def suspected(found: Repaired) -> tuple[int, bool]:
@@ -855,7 +874,8 @@ def put_right(
 
     suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
     made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
-    if not made_up or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
+    apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
+    if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
     best = inputs or best
     cause, place = best.repair.cause, NETWORK if inputs else best.repair.node.name
@@ -878,6 +898,23 @@ def put_right(
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
+
+
+def _bounds(repair: Repair) -> bool:
+    """Return whether a repair gives an operation an activation with bounded results."""
+    chain = function_of(repair.behind or repair.node) if repair.cause == "wrong_setting" else []
+    return bool(chain) and word_of(chain[-1:]) in ("clamp", "tanh", "sigmoid")
+
+
+def _comes_before(graph: Graph, repair: Repair, norm: Repair) -> bool:
+    """Return whether a batch norm reads what an operation makes that is put right: else its statistics know nothing."""
+    found, pending = {norm.node.name}, list(norm.node.inputs[:1])
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += graph.nodes[name].inputs
+    return bool(found & repair.names())
 
 
 def diverged(before: float, after: float, least: float = DIVERGED) -> list[Finding]:

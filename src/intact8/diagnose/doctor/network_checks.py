@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.recurrent import GATES
-from intact8.capture.graph import Graph
+from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY
 from intact8.diagnose.chunks import Chunk, cut
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
@@ -25,6 +25,7 @@ from intact8.opset.op import Array
 from intact8.placement.place import Placed
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.layout import output_first
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
 """Words by which placement says that an operation has an integer form in other recipes."""
@@ -50,6 +51,10 @@ DROWNED = 0.01
 """Deviation of a batch norm's results, mostly about 1, below which its channel is a constant."""
 
 PRUNE = "prune them, or train on: they cost time and say nothing"
+
+GROWN, LEAST_CHANNELS = 5.0, 8
+"""Times the usual size from which the weights of a channel, and what their results vary by, have grown; and channels
+below which there is no usual size."""
 
 USUAL_EPS = 1e-3
 """The largest number that frameworks add to variances by default; a larger one is a part of what is wrong."""
@@ -129,7 +134,8 @@ def stale_batch_norm(network: FloatNetwork, graph: Graph, samples: Samples) -> l
     finally:
         for handle in handles:
             handle.remove()
-    found = (_stale(name, norms[name], sums[name], graph) for name in sums)  # in the order they ran
+    trained = dict(network.model.named_parameters())
+    found = (_stale(name, norms[name], sums[name], graph, trained) for name in sums)  # in the order they ran
     first = next((finding for finding in found if finding is not None), None)
     return [] if first is None else [first]  # those behind it see what it made of their inputs
 
@@ -149,7 +155,9 @@ def off_by(shift: float, ratio: float) -> float:
     return math.hypot(shift, 2 * math.log(ratio))
 
 
-def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: Graph) -> Finding | None:
+def _stale(
+    name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: Graph, trained: Mapping[str, Tensor]
+) -> Finding | None:
     total, square, count = sums
     assert isinstance(norm.running_mean, Tensor) and isinstance(norm.running_var, Tensor)
     mean, running, eps = total / count, norm.running_var.double(), float(norm.eps)  # type: ignore[arg-type]
@@ -172,6 +180,14 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
     if still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"
         return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
+    grown = _grown_rows(mean, variance, norm, graph.nodes.get(place), trained)
+    if grown:
+        message = (
+            f"the weights of channel {grown[0]} are many times as large as those of the others, and batch norm {name}, "
+            "whose statistics fit all other channels, did not see them in training"
+        )
+        remedy = "load the weights of training again, or look for what wrote these"
+        return Finding("exploded_channel", place, "error", message, remedy, evidence={"channels": grown})
     message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"
@@ -184,6 +200,31 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
         evidence["initial"] = True
     level = "error" if off >= CERTAIN else "warning"
     return Finding("stale_batch_norm", place, level, message, remedy, evidence=evidence)
+
+
+def _grown_rows(
+    mean: Tensor, variance: Tensor, norm: nn.Module, node: Node | None, trained: Mapping[str, Tensor]
+) -> list[int]:
+    """Return the few channels whose weights have grown since a batch norm saw them; [] where it is the statistics.
+
+    Statistics that are old are off in most channels. Where all but a few fit, and the weights of these few are far
+    larger than those of the others, as far as their results vary more than they did, these weights have changed.
+    """
+    weight = None if node is None else trained.get(node.params.get("weight", ""))
+    if node is None or weight is None or len(mean) < LEAST_CHANNELS:
+        return []
+    rows = output_first(weight.detach(), node).double().flatten(1).norm(dim=1)
+    if len(rows) != len(mean):
+        return []
+    assert isinstance(norm.running_mean, Tensor) and isinstance(norm.running_var, Tensor)
+    seen_mean, seen, eps = norm.running_mean.double(), norm.running_var.double(), float(norm.eps)  # type: ignore[arg-type]
+    growth = ((variance + eps) / (seen + eps)).sqrt()
+    few = max(1, len(rows) // 20)
+    order = growth.argsort(descending=True)
+    off, rest = [int(i) for i in order[:few] if float(growth[i]) > GROWN], order[few:]
+    fits = off_by(*distance(mean[rest], variance[rest], seen_mean[rest], seen[rest], eps)) < STALE
+    usual = float(rows.median())
+    return off if fits and off and all(float(rows[i]) > GROWN * usual for i in off) else []
 
 
 def _median(values: Array) -> float:

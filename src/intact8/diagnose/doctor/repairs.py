@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations, takewhile
 from typing import Any
 
@@ -51,6 +51,9 @@ RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
 this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
 standard errors at most."""
 
+WORSE = 2.0
+"""Standard errors from which one repair is worse than another."""
+
 MANY_MORE, NOISY = 0.1, 0.2
 """Share of answers that a repair must put right, and the share of the loss that is enough then: where the trained
 network is wrong on one sample in five, most of its loss cannot be taken away."""
@@ -88,12 +91,24 @@ DISCRETE = ("float_network_wrong", "wrong_setting", "wrong_weights", "exploded_w
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair gives: the score (see Targets) before and after, and the loss."""
+    """What a repair gives: the score (see Targets) before and after, and the loss.
+
+    Attributes:
+        sureness: standard errors by which the loss is less, or more answers are right.
+        losses: the loss of every sample after it.
+    """
 
     repair: Repair
     accuracy: tuple[float, float]
     loss: tuple[float, float]
     sureness: float
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False, compare=False)
+
+    def surely_worse(self, other: Repaired) -> bool:
+        """Return whether it is hardly chance that another repair leaves less of the loss, or more right answers."""
+        more = self.losses - other.losses
+        surely = float(more.mean()) > WORSE * float(more.std()) / len(more) ** 0.5
+        return surely or _by_scores(self.accuracy[1], other.accuracy[1], len(more)) > WORSE
 
     @property
     def share(self) -> float:
@@ -167,12 +182,23 @@ def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, target
     error = float(gained.std()) / len(gained) ** 0.5
     means = float(plain.mean()), float(loss.mean())
     scores = targets.score(before), targets.score(after)
-    return Repaired(repair, scores, means, float(gained.mean()) / max(error, 1e-30))
+    sureness = float(gained.mean()) / max(error, 1e-30)
+    if targets.classes:  # few samples that are wrong by far have most of the loss, and make its mean unsure
+        sureness = max(sureness, _by_scores(*scores, len(gained)))
+    return Repaired(repair, scores, means, sureness, loss)
+
+
+def _by_scores(before: float, after: float, count: int) -> float:
+    """Return by how many standard errors more answers are right, at least: no more than the wrong ones have changed."""
+    return (after - before) * math.sqrt(count / max(2 - before - after, 1e-30))
 
 
 def _finer(found: list[Repair]) -> list[Repair]:
     """Return the repairs of one place to try on all samples: for the best gain its neighbours, too."""
-    scaled = [(r, r.gain) for r in found if isinstance(r.gain, float) and r.gain != 1.0]
+    plain = [
+        r for r in found if r.cause == "wrong_scale" and not r.also
+    ]  # what has a factor of its own has no finer one
+    scaled = [(r, r.gain) for r in plain if isinstance(r.gain, float) and r.gain != 1.0]
     near = [_gain(r.node, gain * factor) for r, gain in scaled[:1] for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
     others = [r for r in found if all(r is not one for one, _ in scaled)]
     return [*others, *near]
