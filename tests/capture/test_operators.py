@@ -119,6 +119,14 @@ IMAGE = {
     "masked_fill": lambda x, m: x.masked_fill(x > 0.5, -1.0),
     "where": lambda x, m: torch.where(x < 0, 0.1, x) + torch.where(x >= 0.2, x, torch.tensor(2.0)),
     "where_constant": lambda x, m: torch.where(torch.ones(6, 6).tril() == 1, x, 0.0),
+    "masked_fill_bool": lambda x, m: (
+        x.masked_fill((x > 0).masked_fill(x.sum(-1, keepdim=True) > 0, False), -1.0) + (x > 0).masked_fill(x > 1, True)
+    ),
+    "where_bool": lambda x, m: (
+        torch.where(x > 0, x > 0.5, x < -0.5).float()
+        + torch.where(x[:, :1] > 0, torch.tensor(True), x < -0.5)
+        + torch.where(torch.ones(6, 6).tril() == 1, x > 0, False)
+    ),
     "compare": lambda x, m: ((x > x.mean(1, keepdim=True)).float(), (x.abs() <= 0.5).logical_not().float()),
     "repeat": lambda x, m: x.repeat(1, 2, 1, 3) + 1,
     "repeat_interleave": lambda x, m: x.repeat_interleave(3, 2),

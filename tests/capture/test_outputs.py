@@ -18,7 +18,8 @@ from torch import Tensor, nn
 import intact8
 from intact8 import outputs
 from intact8.capture import equivalence as agree
-from intact8.capture.equivalence import _differences
+from intact8.capture.equivalence import FirstOfEqual, _differences
+from intact8.capture.execute import run_float
 from intact8.capture.trace import capture
 from intact8.errors import CaptureError
 from intact8.program.program import Program
@@ -220,3 +221,38 @@ def test_dicts_of_the_standard_library_come_back_as_such(kind: Any, tmp_path: Pa
     for run in (program.run, intact8.runtime.load(tmp_path / "p.safetensors")):
         found = run(X)
         assert type(found) is type(kind()) and list(found) == ["b", "a"]
+
+
+class EqualScores(nn.Module):
+    """A detector that learnt nothing: the scores that it takes the largest of are all equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head, self.score = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 1)
+        nn.init.zeros_(self.score.weight)
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.encoder(x)
+        chosen = self.score(y)[..., 0].topk(5).indices
+        return self.head(y.gather(1, chosen[..., None].expand(-1, -1, 8)))
+
+
+def test_the_order_of_equal_scores_is_no_fault_of_the_graph() -> None:
+    torch.manual_seed(0)
+    model, x = EqualScores().eval(), torch.randn(4, 100, 8)
+    order = model.score(model.encoder(x))[0, :, 0].topk(5).indices.tolist()
+    assert order != list(range(5)), "torch takes others than the first, or this test shows nothing"
+    values = run_float((captured := capture(model, x)).graph, captured.tensors(), [x])
+    with torch.no_grad():
+        first = model.head(model.encoder(x)[:, :5])
+    assert torch.allclose(values[captured.graph.outputs[0]], first, atol=1e-6)
+
+
+def test_topk_takes_equal_numbers_in_their_order() -> None:
+    x = torch.tensor([[1.0, 3.0, 3.0, 2.0, 3.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
+    with FirstOfEqual():
+        values, indices = x.topk(2)
+        least = x.topk(2, dim=0, largest=False)
+        number = torch.tensor(2.0).topk(1)
+    assert values.tolist() == [[3, 3], [0, 0]] and indices.tolist() == [[1, 2], [0, 1]]
+    assert torch.equal(least.values, x.sort(0).values) and int(number.indices) == 0

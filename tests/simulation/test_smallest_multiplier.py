@@ -58,6 +58,22 @@ class NothingYet(nn.Module):
         return a * self.b(x) + (a[:, :, None] @ state[:, None])[:, :, 0]
 
 
+class Vanishing(nn.Module):
+    """A product of two tensors so small that float32 gives zero."""
+
+    def __init__(self, product: str) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.product = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4), product
+        with torch.no_grad():
+            for parameter in (*self.a.parameters(), *self.b.parameters()):
+                parameter *= 1e-25
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.a(x), self.b(x)
+        y: Tensor = self.c(a * b if self.product == "mul" else a @ b)
+        return y
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "bound"),
     [
@@ -88,3 +104,14 @@ def test_an_output_that_was_zero_does_not_coarsen_what_it_is_made_of() -> None:
     with torch.no_grad():
         wanted = model(x)
         assert float((sim.eval()(x) - wanted).norm() / wanted.norm()) < 0.05
+
+
+@pytest.mark.parametrize("product", ["mul", "matmul"])
+def test_a_product_that_vanishes_has_a_scale_that_programs_hold(product: str) -> None:
+    """Both grids are the finest there are: the output's cannot get any finer, so the inputs' get coarser."""
+    torch.manual_seed(0)
+    model, x = Vanishing(product).eval(), torch.randn(64, 8, 8)
+    program = intact8.quantize(model, x, recipes.minmax())
+    wanted = model(x).detach()
+    assert float((program.run(x) - wanted).norm() / wanted.norm()) < 0.02
+    assert intact8.verify(program, x[:2]).exact

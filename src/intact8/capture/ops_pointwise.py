@@ -278,13 +278,34 @@ def masked_fill(c: Call) -> Value:
     value = scalar(c, c["value"])
     if value is None:
         raise c.error("masked_fill with a tensor as value")
+    if c.builder.dtype_of_meta(c.fx) == "bool":
+        return _choice(c, torch.tensor(bool(value)), c["self"], c["mask"])
     return c.emit("masked_fill", c["self"], c["mask"], value=finite(value))
+
+
+def _choice(c: Call, a: Any, b: Any, condition: Any) -> Value:
+    """Record truth values that are a where the condition is true, and b elsewhere, as counts of 0 and 1."""
+    taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
+    masks = _counts(c, taken, inverse(c, taken))
+    a, b = (torch.tensor(side) if isinstance(side, bool) else side for side in (a, b))
+    sides = [
+        c.emit("mul", side, mask, out=broadcast(c, side, mask), out_dtype="int64")
+        for side, mask in zip(_counts(c, a, b), masks, strict=True)
+    ]
+    both = c.emit("add", *sides, out=broadcast(c, *sides), out_dtype="int64")
+    return truth(c, both, "ne")
 
 
 @handles("where")
 def where(c: Call) -> Value:
     """Record a choice as masked fills: one of a tensor and a number, the sum of two for two tensors."""
     condition = c["condition"]
+    if "self" not in c.args:
+        what = "the size of a tensor depends on the data"
+        why = "how many places are true is only known when the model runs, and programs have tensors of known sizes"
+        raise c.error(what, why=why, remedy="use the mask itself: x[mask] = 0 in the place of x[torch.where(mask)] = 0")
+    if c.builder.dtype_of_meta(c.fx) == "bool":
+        return _choice(c, c["self"], c["other"], condition)
     a, b = scalar(c, c["self"]), scalar(c, c["other"])
     if a is not None and b is None:
         return c.emit("masked_fill", c["other"], condition, value=finite(a))

@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
+from intact8.capture.is_compiling import Asked, answered
 from intact8.capture.known_numbers import known_numbers
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
@@ -246,15 +247,20 @@ def export(
         remedy = "check that model(*example_inputs) works in eval mode"
         raise CaptureError(what, where=place_of(model, error), why=first_lines(error), remedy=remedy) from error
     # Export without bytecode analysis comes first: it is faster, follows more models, and names the user's line.
+    # A model that cannot be exported by what it does when it is compiled is exported by what it does in a call.
     failures: list[BaseException] = []
     told: BaseException | None = None
     # A model that remembers the shape it saw last fixes it where it comes again: one sample more.
     attempts = ((True, 0), (True, 1), (False, 0)) if dynamic_batch else ((False, 0),)
-    for strict in (False, True):
+    asked = Asked()
+    for strict, eager in ((False, False), (False, True), (True, False)):
+        if eager and not asked.some:
+            continue
         reason = ""
         for dynamic, more in attempts:
             try:
-                program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
+                with nullcontext() if strict else answered(asked, eager):
+                    program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
             except (MemoryError, torch.OutOfMemoryError):
                 raise
             except GuardOnDataDependentSymNode as error:  # without bytecode analysis every attempt would meet it

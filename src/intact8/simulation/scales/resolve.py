@@ -30,6 +30,7 @@ from intact8.simulation.ops.table import TABLES, table_entries
 from intact8.simulation.ops.weight_only import grouped
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.scales.frozen_multipliers import NOISE, ROOM, violated
+from intact8.simulation.scales.largest_result import keep_results_held
 from intact8.simulation.scales.layer_multipliers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
 from intact8.simulation.scales.smallest_multiplier import denominator, keep_in_reach
 from intact8.simulation.scales.solver_state import MOVE, SolverState
@@ -132,6 +133,9 @@ def _solve_activations(state: SolverState) -> dict[str, Solution]:
     integer = _integer_nodes(state.q)
     if state.fresh:
         keep_in_reach(state, [_reached(node, state.q) for node in integer if node.op in PRODUCTS or node.op in POOLS])
+        keep_results_held(
+            state, [node for node in integer if node.op in PRODUCTS or node.name in state.q.weight_points]
+        )
     solved: dict[str, Solution] = {}
     for node in integer:
         if node.op in SOLVERS:

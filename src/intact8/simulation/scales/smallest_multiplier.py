@@ -49,7 +49,8 @@ def keep_in_reach(state: SolverState, nodes: list[tuple[Node, str, float]]) -> N
 def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
     """Enlarge the scales of one operation's inputs, and return whether that was necessary.
 
-    An output that was zero throughout calibration has a scale that nothing asks for: that one gets smaller.
+    An output that was zero throughout calibration has a scale that nothing asks for: that one gets smaller, as far as
+    scales go, before the inputs' get larger.
     """
     point_of, out = state.q.placed.point_of, state.q.placed.point_of[node.name]
     points = [point_of[i] for i in node.inputs]
@@ -60,8 +61,11 @@ def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
     if lacking <= 1:
         return False
     if out not in state.pinned and out not in points and state.always_zero(out):
-        state.scale[out] = max(state.scale[out] / lacking, SMALLEST_SCALE)
-        return True
+        smaller = max(state.scale[out] / lacking, SMALLEST_SCALE)
+        lacking *= smaller / state.scale[out]
+        state.scale[out] = smaller
+        if lacking <= ROOM:
+            return True
     free = [point for point in points if point != out and point not in state.pinned]
     for point in free:
         state.scale[point] *= lacking ** (1 / len(free))
