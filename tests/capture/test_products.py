@@ -105,3 +105,32 @@ def test_a_product_with_several_matrices_stays_one_of_tensors() -> None:
     captured = capture(model, x)
     assert [node.op for node in captured.graph if node.op in ("linear", "matmul")] == ["matmul"]
     assert_same(run(captured, x), model(x).detach())
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_linear_layer_whose_weight_is_a_vector(biased: bool, known: bool) -> None:
+    """It gives one number for each row, and its bias is a number; with a bias of its own the weights are corrected."""
+
+    class Score(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden, self.weight = nn.Linear(6, 33), nn.Parameter(torch.randn(33))
+            self.bias = nn.Parameter(torch.tensor(0.7)) if biased else None
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = self.weight if known else torch.tanh(self.weight * x.mean())
+            return nn.functional.linear(torch.relu(self.hidden(x)), weight, self.bias)
+
+    model, x = Score().eval(), torch.randn(64, 5, 6)
+    captured = capture(model, x[:2], dynamic_batch=known)
+    y = model(x[:2]).detach()
+    assert_same(run(captured, x[:2]), y)
+    assert y.shape == (2, 5)
+    if not known:  # a mean over all samples keeps the batch fixed
+        return
+    for recipe in (None, "accurate"):
+        program = intact8.quantize(model, x, recipe)
+        assert [op.kind.removeprefix("dequantized_") for op in program.ops].count("linear") == 2
+        assert intact8.verify(program, x).mismatches == 0
+        assert_same(program.run(x), model(x).detach(), tolerance=0.1)

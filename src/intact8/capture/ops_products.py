@@ -23,7 +23,13 @@ TRANSPOSES = (_ATEN.t.default, _ATEN.numpy_T.default, _ATEN.transpose.int, _ATEN
 
 @handles("linear")
 def linear(c: Call) -> Value:
-    """Record a linear layer where its weights are known, a product of two tensors otherwise."""
+    """Record a linear layer where its weights are known, a product of two tensors otherwise; a vector is a column."""
+    if len(c.shape(c["weight"])) == 1 and len(c.shape(c["input"])) > 1:
+        column, bias = _matrix(c, c["weight"], (*c.shape(c["weight"]), 1)), c["bias"]
+        known = isinstance(column, Tensor) and isinstance(bias, Tensor)
+        within = _matrix(c, bias, (1,)) if known else None
+        y = c.reshape(product(c, c["input"], column, bias=within, out=(*c.out_shape, 1)), c.out_shape)
+        return y if bias is None or known else c.emit("add", y, bias)
     if all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
         return c.emit("linear", c["input"], params={"weight": weight_name(c, c["weight"]), **c.params(bias=c["bias"])})
     rows = c.shape(c["weight"])
