@@ -72,7 +72,7 @@ def test_torchvision(torchvision: ModuleType, name: str) -> None:
     model = coverage.build(name)
     torch.manual_seed(1)
     data = torch.randn(18, 3, 64, 64)
-    sim = intact8.prepare(model, data[:2]).eval()
+    sim = intact8.prepare(model, data[:2], intact8.Recipe(between_layers="integer")).eval()
     intact8.calibrate(sim, data[:16].split(8))
     program = intact8.convert(sim)
     report = intact8.verify(program, data[16:17], sim=sim)

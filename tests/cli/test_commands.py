@@ -270,7 +270,7 @@ def test_ctrl_c_during_calibration_leaves_nothing(folder: Path, monkeypatch: pyt
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(intact8.api, "calibrate", interrupted)
+    monkeypatch.setattr(intact8.api, "compute_scales", interrupted)
     result = CliRunner().invoke(
         app, ["quantize", "nets_of_cli_test:net", "--data", "images.npy", "-o", "c.safetensors"]
     )

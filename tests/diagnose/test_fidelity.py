@@ -61,7 +61,7 @@ def test_errors_of_few_samples_are_seen_where_samples_are_small() -> None:
     """A function that jumps at what rounds to it is right or all wrong."""
     x = torch.full((16, 1), 0.5)
     x[5:7] = torch.tensor([[-1e-4], [1.0]])
-    sim = intact8.prepare(Remainder().eval(), x).eval()
+    sim = intact8.prepare(Remainder().eval(), x, Recipe(between_layers="integer")).eval()
     intact8.calibrate(sim, x)
     with pytest.warns(AccuracyWarning, match="far from the float network's"):
         intact8.convert(sim)

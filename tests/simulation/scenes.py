@@ -248,7 +248,7 @@ def play(scene: Scene, noise: float = 0.0) -> Iterator[tuple[str, Array]]:
     batches = [data_of(shapes, i, noise) for i in range(3)]
     activation = {"observer": "minmax", **scene.recipe.get("activation", {})}
     settings = {"bias_correction": False, **scene.recipe, "activation": activation}
-    sim = prepared(scene.network, intact8.Recipe(**settings))
+    sim = prepared(scene.network, intact8.Recipe(**{"between_layers": "integer", **settings}))
     for point in sim.points.values():
         point.observed_qparams = functools.partial(short_qparams, point.observed_qparams)  # type: ignore[method-assign]
     with warnings.catch_warnings():

@@ -29,7 +29,8 @@ def network(function: nn.Module, *behind: nn.Module) -> nn.Module:
 
 
 def calibrated(model: nn.Module, recipe: intact8.Recipe | None = None) -> Simulation:
-    sim = intact8.prepare(model, X, recipe or recipes.minmax())
+    recipe = replace(recipe or recipes.minmax(), between_layers="integer")
+    sim = intact8.prepare(model, X, recipe)
     intact8.calibrate(sim, X)
     return sim.eval()
 

@@ -32,7 +32,7 @@ def heavy(layer: nn.Module) -> nn.Module:
 )
 def test_parts_of_a_heavy_sum_are_exact_and_no_larger_than_the_whole(layer: nn.Module, x: torch.Tensor) -> None:
     torch.manual_seed(0)
-    sim = intact8.prepare(heavy(layer), (x,))
+    sim = intact8.prepare(heavy(layer), (x,), intact8.Recipe(between_layers="integer"))
     intact8.calibrate(sim, [x])
     program = intact8.convert(sim)
     assert (program.run(x.numpy(), engine="openvino") == program.run(x.numpy(), engine="reference")).all()

@@ -31,26 +31,28 @@ def keep_results_held(state: SolverState, nodes: Sequence[Node]) -> None:
     for _ in range(_PASSES):
         raised = False
         for node in nodes:
-            largest, bias = weights[node.name]
+            largest = weights[node.name]
             for name in node.inputs[: 1 if node.name in state.q.weight_points else 2]:
                 largest *= REACH * state.scale[point_of[name]]
             out = point_of[node.name]
-            needed = ROOM * (largest + bias) / STEPS
+            needed = ROOM * largest / STEPS
             if state.scale[out] < needed and out not in state.pinned:
                 state.scale[out], raised = needed, True
         if not raised:
             return
 
 
-def _largest_weights(node: Node, state: SolverState) -> tuple[float, float]:
-    """Return what the largest inputs of a node are multiplied by at most, all together, and the largest |bias|."""
+def _largest_weights(node: Node, state: SolverState) -> float:
+    """Return what the largest inputs of a node are multiplied by at most, all together.
+
+    Biases do not count: those beyond 32 bits are clamped, and a channel that one of them shuts must not coarsen others.
+    """
     if node.name not in state.q.weight_points:
         terms = _terms(node, state.q.graph) if node.op == "matmul" else 1
-        return terms * abs(float(node.attrs.get("mul", 1.0))), 0.0
-    weight, bias = folded(node, state.q.tensors)
+        return terms * abs(float(node.attrs.get("mul", 1.0)))
+    weight, _ = folded(node, state.q.tensors)
     rows = output_first(weight, node)
-    largest = float(rows.detach().abs().reshape(len(rows), -1).sum(1).max())
-    return largest, 0.0 if bias is None else float(bias.detach().abs().max())
+    return float(rows.detach().abs().reshape(len(rows), -1).sum(1).max())
 
 
 def _terms(node: Node, graph: Graph) -> int:
