@@ -43,6 +43,12 @@ def same(attrs: dict[str, Any], x: Tensor) -> None:
     assert torch.equal(*(torch.autograd.grad(y, x, grad)[0] for y in (got, wanted)))
 
 
+def empty(size: int, kernel: int, stride: int, padding: int, dilation: int, count: int) -> bool:
+    """Whether a window has no place in the input: torch's gradient is then written outside of its memory."""
+    places = ([i * stride - padding + k * dilation for k in range(kernel)] for i in range(count))
+    return any(not any(0 <= place < size for place in window) for window in places)
+
+
 pairs = st.tuples(st.integers(1, 5), st.integers(1, 5))
 
 
@@ -57,8 +63,9 @@ pairs = st.tuples(st.integers(1, 5), st.integers(1, 5))
 @settings(deadline=None, max_examples=60)
 def test_any_windows(shape: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> None:
     assume(all(2 * p <= k for p, k in zip(padding, kernel, strict=True)))
-    sizes = zip(shape[2:], kernel, stride, padding, dilation, strict=True)
-    assume(all(pool_size(*one, ceil) > 0 for one in sizes))
+    for one in zip(shape[2:], kernel, stride, padding, dilation, strict=True):
+        count = pool_size(*one, ceil)
+        assume(count > 0 and not empty(*one, count))
     same(attributes(kernel, stride, padding, dilation, ceil), torch.randint(-6, 6, shape).float())
 
 
@@ -83,6 +90,14 @@ def test_infinities_and_nan() -> None:
     got = fused_max_pool.max_pool(attrs, x)
     (grad,) = torch.autograd.grad(got, x, torch.ones_like(got))
     assert grad[0, 0, 2, 3] == 1 and bool(grad.isfinite().all())
+
+
+def test_windows_without_a_place_in_the_input() -> None:
+    attrs = attributes((1, 3), (2, 4), (0, 1), (3, 3), True)
+    x = torch.randn(1, 1, 15, 2, requires_grad=True)
+    got = fused_max_pool.max_pool(attrs, x)
+    (grad,) = torch.autograd.grad(got, x, torch.ones_like(got))
+    assert bool((got == -math.inf).all()) and not grad.any()
 
 
 def test_what_it_does_not_take() -> None:
