@@ -25,7 +25,7 @@ from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.recipes import as_recipe
 from intact8.simulation.prepare import capture_for_simulation, prepare, simulate_captured, warn_of_training_mode
-from intact8.simulation.simulation import Simulation
+from intact8.simulation.simulation import OWN_MODULES, Simulation
 from intact8.verification import verify
 
 
@@ -104,7 +104,14 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None = None) -> Measu
     """Choose what is rounded between layers, where the recipe leaves that open and the data can be read again."""
     if sim.recipe.between_layers != "auto" or isinstance(data, Iterator):
         return None
-    return choose_between_layers(sim, data, max_batches)
+    mode, modes = sim.training, {module: module.training for module in sim.modules()}
+    try:
+        return choose_between_layers(sim.eval(), data, max_batches)
+    finally:
+        for name in OWN_MODULES:  # they may be others now
+            sim.get_submodule(name).train(mode)
+        for module, flag in modes.items():
+            module.training = flag
 
 
 def _all_on(sim: Simulation) -> bool:

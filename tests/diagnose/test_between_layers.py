@@ -210,6 +210,22 @@ def test_parameters_hooks_and_modes_outlive_the_choice() -> None:
     assert not torch.equal(sim(samples(8)), before), "the simulation computes with the parameters it had"
 
 
+@pytest.mark.parametrize("count", [4, 64])
+def test_a_simulation_in_training_mode_is_looked_at_in_evaluation(count: int) -> None:
+    """Batch norm's statistics and the choice do not depend on the mode."""
+    torch.manual_seed(0)
+    net, x = (
+        nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 2)),
+        samples(count),
+    )
+    sims = [intact8.prepare(net, x[:1], TIGHT).train(mode) for mode in (True, False)]
+    for sim in sims:
+        intact8.calibrate(sim, x)
+    assert sims[0].training and all(m.training for m in sims[0].modules()) and sims[0].recipe == sims[1].recipe
+    assert digest(intact8.convert(sims[0].eval())) == digest(intact8.convert(sims[1]))
+    assert int(sims[0].get_submodule("1").num_batches_tracked) == 0  # type: ignore[arg-type]
+
+
 def test_a_state_brings_what_was_chosen_with_it() -> None:
     x, z = samples(4), samples(32, seed=5)
     sim = by_hand(network(), x, TIGHT)
