@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch._dynamo.trace_rules import get_torch_obj_rule_map
 
 QUESTIONS = ("is_compiling", "is_exporting")
 
@@ -26,6 +27,7 @@ def answered(asked: Asked, eager: bool) -> Iterator[None]:
     itself, and other threads, get the answer that they would get without this block.
     """
     thread = threading.get_ident()
+    get_torch_obj_rule_map()  # torch.compile looks these functions up once, and would remember those of this block
 
     def question(of_torch: Callable[[], bool]) -> Callable[[], bool]:
         def answer() -> bool:
