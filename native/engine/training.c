@@ -473,6 +473,7 @@ INLINE void take_larger(const float *x, isize stride, isize count, float place, 
 }
 
 #define POOLED 256 /* windows of a row at once */
+#define PLACES 256 /* places in a window: their numbers are bytes */
 
 MULTIVERSION static void pool_row(const max_pool_words *w, const float *x, isize row, isize first, isize count, float *best, float *places) {
     const isize stride = (isize)w->stride_w, width = (isize)w->width;
@@ -524,7 +525,7 @@ typedef struct {
 static void pool_backward_planes(const training_word *given, isize begin, isize end) {
     const max_pool_backward_words *w = (const max_pool_backward_words *)(const void *)given;
     const isize rows = (isize)w->rows, columns = (isize)w->columns, height = (isize)w->height, width = (isize)w->width;
-    isize offsets[256], down[256], right[256];
+    isize offsets[PLACES], down[PLACES], right[PLACES];
     for (isize k = 0; k < (isize)(w->kernel_h * w->kernel_w); k++) {
         down[k] = k / (isize)w->kernel_w * (isize)w->dilation_h - (isize)w->padding_h;
         right[k] = k % (isize)w->kernel_w * (isize)w->dilation_w - (isize)w->padding_w;

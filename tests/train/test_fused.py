@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -17,17 +16,12 @@ from intact8.train.fused_batch_norm import Rounding, Running, normalize_round
 from intact8.train.straight_through import clipped, rounding_to
 from intact8.train.weight_scales import largest_magnitudes, two_largest
 
-pytestmark = pytest.mark.skipif(fused._library is None, reason="the compiled module is not there")
+pytestmark = [
+    pytest.mark.usefixtures("threads"),
+    pytest.mark.skipif(fused._library is None, reason="the compiled module is not there"),
+]
 
 SHAPES = [(2, 3), (7, 1), (5, 2, 17), (3, 8, 5, 5), (1, 4, 9, 21), (2, 3, 4, 5, 6), (2, 2, 70, 71)]
-
-
-@pytest.fixture(params=[1, 3], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def close(got: Tensor, wanted: Tensor) -> bool:

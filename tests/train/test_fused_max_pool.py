@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,15 +16,10 @@ import intact8
 from intact8.arithmetic.windows import pool_size
 from intact8.train import fused, fused_max_pool
 
-pytestmark = pytest.mark.skipif(fused._library is None, reason="the compiled module is not there")
-
-
-@pytest.fixture(params=[1, 3], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.usefixtures("threads"),
+    pytest.mark.skipif(fused._library is None, reason="the compiled module is not there"),
+]
 
 
 def attributes(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool = False) -> dict[str, Any]:

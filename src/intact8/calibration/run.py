@@ -38,30 +38,12 @@ def compute_scales(
     max_batches: int | None = None,
     reset: bool = False,
     shard: str = "auto",
+    quiet: bool = False,
 ) -> CalibrationSummary:
-    """Do what :func:`intact8.calibrate` does, but choose nothing: the recipe of the simulation stays as it is."""
-    given: Any = {"progress": progress, "max_batches": max_batches, "reset": reset, "shard": shard}
-    summary, rank = compute_scales_quietly(sim, data, **given)
-    if summary.warnings and rank == 0:
-        warn(CalibrationWarning("; ".join(summary.warnings)))
-    return summary
+    """Do what :func:`intact8.calibrate` does, but choose nothing: the recipe of the simulation stays as it is.
 
-
-def compute_scales_quietly(
-    sim: Simulation,
-    data: Any,
-    *,
-    progress: Progress | None = None,
-    max_batches: int | None = None,
-    reset: bool = False,
-    shard: str = "auto",
-) -> tuple[CalibrationSummary, int]:
-    """Do what :func:`compute_scales` does and warn of nothing, as for another recipe on the same data.
-
-    Filters of warnings would do, too, but all threads of a process share them.
-
-    Returns:
-        The summary, and the rank that this process has.
+    ``quiet`` warns of nothing, as for another recipe on the same data. Filters of warnings would do, too, but all
+    threads of a process share them.
     """
     if not isinstance(getattr(sim, "points", None), Mapping):
         raise no_simulation(sim, "calibrate")
@@ -97,7 +79,9 @@ def compute_scales_quietly(
         warnings=warnings_of(total, counts.batches, summaries, growth, _ranges(points), sim.constant_channels),
     )
     sim.calibration = summary.to_json()
-    return summary, ranks.rank
+    if summary.warnings and ranks.rank == 0 and not quiet:
+        warn(CalibrationWarning("; ".join(summary.warnings)))
+    return summary
 
 
 class _Counts(NamedTuple):

@@ -27,7 +27,7 @@ from typing import Any
 from torch import Tensor
 
 from intact8.calibration.data import batches, device_of, merged
-from intact8.calibration.run import compute_scales_quietly
+from intact8.calibration.run import compute_scales
 from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
@@ -62,7 +62,7 @@ def choose_between_layers(sim: Simulation, data: Any, max_batches: int | None = 
 
     def calibrated(other: Simulation, data: Any, max_batches: int | None = None) -> Simulation:
         # What there is to warn of was told the first time.
-        compute_scales_quietly(other, data, reset=True, max_batches=max_batches)
+        compute_scales(other, data, reset=True, max_batches=max_batches, quiet=True)
         return other
 
     def whole(recipe: Recipe) -> tuple[Simulation, Measured]:

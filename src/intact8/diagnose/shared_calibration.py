@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from intact8.calibration.data import batches, device_of, samples
-from intact8.calibration.run import STATISTICS, compute_scales_quietly
+from intact8.calibration.run import STATISTICS, compute_scales
 from intact8.capture.graph import Node
 from intact8.diagnose.executors import unquantized
 from intact8.simulation.quantized_tensor import Value, real
@@ -61,7 +61,7 @@ class SharedCalibration:
                 sim.keep(sim.flatten(args, kwargs))
             sim.resolve()
             return
-        compute_scales_quietly(sim, self.data, shard="off")
+        compute_scales(sim, self.data, shard="off", quiet=True)
         self._states |= {key: sim.points[name].observer.state() for name, key in keys.items()}
 
 

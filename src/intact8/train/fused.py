@@ -21,7 +21,7 @@ RUN = 4096
 """Elements whose products are added as floats (``RUN`` in ``native/engine/training.c``)."""
 
 PLACES = 256
-"""Places in a window, at most, whose number is a uint8 (``max_pool_words`` there)."""
+"""Places in a window, at most, whose number is a uint8 (``PLACES`` there)."""
 
 Pair = tuple[int, int]
 

@@ -382,12 +382,23 @@ def divide(x: Tensor, y: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Te
     return x[:count], y[:count], x[count:], y[count:]
 
 
+def of_digits(
+    seed: int,
+    network: Callable[[], nn.Module],
+    epochs: int,
+    rate: float = 2e-3,
+    shown: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Trained:
+    """Train a network on the first thousand digits, in the form in which they are ``shown`` to it."""
+    torch.manual_seed(seed)
+    raw, labels = digits()
+    x, y, held, answers = divide(shown(pixels(raw)), labels, 1000)
+    return Trained(fit(network(), x, y, epochs, rate), x, y, held, answers)
+
+
 @functools.cache
 def residual() -> Trained:
-    torch.manual_seed(11)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw), labels, 1000)
-    return Trained(fit(Residual(), x, y, 8), x, y, held, answers)
+    return of_digits(11, Residual, 8)
 
 
 @functools.cache
@@ -409,26 +420,17 @@ def colour() -> Trained:
 
 @functools.cache
 def mobile() -> Trained:
-    torch.manual_seed(13)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw), labels, 1000)
-    return Trained(fit(Mobile(), x, y, 14, 4e-3), x, y, held, answers)
+    return of_digits(13, Mobile, 14, 4e-3)
 
 
 @functools.cache
 def vit() -> Trained:
-    torch.manual_seed(14)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw), labels, 1000)
-    return Trained(fit(Vit(), x, y, 40, 3e-3), x, y, held, answers)
+    return of_digits(14, Vit, 40, 3e-3)
 
 
 @functools.cache
 def massive() -> Trained:
-    torch.manual_seed(14)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw), labels, 1000)
-    return Trained(fit(Vit(40.0), x, y, 40, 3e-3), x, y, held, answers)
+    return of_digits(14, lambda: Vit(40.0), 40, 3e-3)
 
 
 @functools.cache
@@ -452,10 +454,7 @@ def perceptron() -> Trained:
 
 @functools.cache
 def rows() -> Trained:
-    torch.manual_seed(17)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw)[:, 0], labels, 1000)
-    return Trained(fit(Rows(), x, y, 20, 5e-3), x, y, held, answers)
+    return of_digits(17, Rows, 20, 5e-3, shown=lambda x: x[:, 0])
 
 
 @functools.cache
@@ -522,15 +521,9 @@ def segmenter() -> Trained:
 
 @functools.cache
 def branches() -> Trained:
-    torch.manual_seed(24)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw), labels, 1000)
-    return Trained(fit(Branches(), x, y, 8), x, y, held, answers)
+    return of_digits(24, Branches, 8)
 
 
 @functools.cache
 def experts() -> Trained:
-    torch.manual_seed(25)
-    raw, labels = digits()
-    x, y, held, answers = divide(pixels(raw).flatten(1), labels, 1000)
-    return Trained(fit(Experts(), x, y, 15), x, y, held, answers)
+    return of_digits(25, Experts, 15, shown=lambda x: x.flatten(1))

@@ -57,7 +57,9 @@ class Bed:
         return found
 
     def importance(self, name: str, channels: int) -> Any:
-        return importance(self.sim.graph, self.sim.tensors, self.sim.weight_points, name, channels)
+        return importance(
+            self.sim.graph, self.sim.tensors, self.sim.weight_points, name, channels, self.sim.graph.users()
+        )
 
     def quality(self) -> CalibrationQuality:
         return examine_calibration(self.network, self.sim, self.shown, self.data, self.known, self.seen)
@@ -169,7 +171,7 @@ def test_a_depthwise_layer_counts_by_what_reads_it() -> None:
 
     def weighed() -> Any:
         sim = intact8.prepare(model, x[:2], Recipe(equalize=False))
-        return importance(sim.graph, sim.tensors, sim.weight_points, "0", 8, behind_depthwise=True)
+        return importance(sim.graph, sim.tensors, sim.weight_points, "0", 8, sim.graph.users(), behind_depthwise=True)
 
     before = weighed()
     with torch.no_grad():

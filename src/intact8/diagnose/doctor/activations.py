@@ -101,7 +101,7 @@ def examine_activation(
     found.facts |= _facts(seen, shown, grid, best, point)
     layers = sim.weight_points
     graph, tensors = sim.graph, sim.tensors
-    weights = [importance(graph, tensors, layers, n, len(data.made[n].low), users=users) for n in nodes]
+    weights = [importance(graph, tensors, layers, n, len(data.made[n].low), users) for n in nodes]
     if all(bool((w == 1).all()) for w in weights):  # no layer reads them: in an output each part counts by its size
         weights = [w / max(float(data.made[n].moment.mean()), 1e-30) for n, w in zip(nodes, weights, strict=True)]
         if units is not None and len(nodes) == 1 and len(weights[0]) == len(units):

@@ -29,9 +29,9 @@ def importance(
     layers: Collection[str],
     name: str,
     channels: int,
+    users: Users,
     *,
     behind_depthwise: bool = False,
-    users: Users | None = None,
 ) -> Array:
     """Return Σ w² over the weights that read each channel: how much of its noise arrives behind them.
 
@@ -43,14 +43,13 @@ def importance(
         layers: its layers with a weight, which counts with batch norms folded in.
         name: node that makes the tensor.
         channels: number of channels of the tensor.
+        users: what ``graph.users()`` returns, which is much to ask for every tensor of a large network.
         behind_depthwise: whether a depthwise layer counts by what reads its results: that may take back what it does.
-        users: what ``graph.users()`` returns, where it is known: of large networks it is asked for every tensor.
 
     Returns:
         float64 (channels,); ones where no layer with a weight reads the tensor.
     """
     nodes, total = graph.nodes, np.zeros(channels)
-    users = graph.users() if users is None else users
     # A node, where these channels begin among those of its output, and how many channels that has.
     pending: list[tuple[str, int, int]] = [(name, 0, channels)]
     seen: set[tuple[str, int]] = set()
@@ -62,7 +61,7 @@ def importance(
                 columns = column_power(reader, tensors)
                 if behind_depthwise and 1 < len(columns) == depthwise_channels(reader, tensors):
                     count = len(columns)
-                    later = importance(graph, tensors, layers, reader.name, count, behind_depthwise=True, users=users)
+                    later = importance(graph, tensors, layers, reader.name, count, users, behind_depthwise=True)
                     columns = columns * later / later.mean()
                 # A flattened (C, H, W) has H·W columns in a row for each channel; along other axes there is no telling.
                 if len(columns) % width == 0 and offset + channels <= width:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.doctor.consumers import CHANNELWISE, depthwise_channels, importance
+from intact8.diagnose.doctor.consumers import CHANNELWISE, Users, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
@@ -270,9 +270,10 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     for name, what, values in _gains(sim):
         found[name] = found.get(name) or _exploded_gain(name, what, values)
     sound = [name for name in sim.weight_points if found.get(name) is None]
+    users = sim.graph.users()
     for name in sound:
         if name in seen.made:
-            found[name] = _exploded_channels(sim, name, seen.made[name], sound)
+            found[name] = _exploded_channels(sim, name, seen.made[name], sound, users)
     for name in sim.graph.nodes:  # in the order in which they run, so that a finding moves up a chain of them
         _follows(sim, name, found, seen)
     large = _exploded_layers(sim, [name for name in given if found.get(name) is None])
@@ -718,13 +719,15 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
     return found
 
 
-def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: Sequence[str]) -> Finding | None:
+def _exploded_channels(
+    sim: Simulation, name: str, made: TensorStats, readers: Sequence[str], users: Users
+) -> Finding | None:
     """Return the finding of a few channels that decide alone what is computed from a layer's output.
 
     A wide channel that the next weights divide is none: they take it back, and only rounding suffers.
     """
     width = np.maximum(np.abs(made.low), np.abs(made.high))
-    power = importance(sim.graph, sim.tensors, readers, name, len(width), behind_depthwise=True)
+    power = importance(sim.graph, sim.tensors, readers, name, len(width), users, behind_depthwise=True)
     arriving: Array = width * np.sqrt(power)
     alive = arriving[arriving > 0]
     if len(alive) < 4:

@@ -85,7 +85,8 @@ def _sqnr_sums(y: Sequence[Tensor], r: Sequence[Tensor], _: Any, __: Any, n: int
     return float(sum((b * b).sum() for _, b in pairs)), float(sum(((a - b) ** 2).sum() for a, b in pairs))
 
 
-def _sqnr(sums: Sequence[float]) -> float:
+def sqnr(sums: Sequence[float]) -> float:
+    """Return the ratio of a signal to its error in dB, within ±CEILING, given the sums of both squared."""
     signal, noise = sums
     if noise == 0:
         return CEILING
@@ -114,7 +115,7 @@ def _top1_sums(y: Sequence[Tensor], r: Sequence[Tensor], _: Any, __: Any, n: int
 
 
 METRICS = {
-    "sqnr": Metric("sqnr", True, _sqnr_sums, _sqnr),
+    "sqnr": Metric("sqnr", True, _sqnr_sums, sqnr),
     "kl": Metric("kl", False, _kl_sums, _mean),
     "cosine": Metric("cosine", True, _cosine_sums, _mean),
     "top1": Metric("top1", True, _top1_sums, _mean),

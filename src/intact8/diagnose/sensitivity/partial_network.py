@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from intact8.diagnose.executors import (
     ops_of,
 )
 from intact8.diagnose.quantizer import Quantizer
-from intact8.diagnose.sensitivity.metrics import CEILING
+from intact8.diagnose.sensitivity.metrics import CEILING, sqnr
 from intact8.lower import draft
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import per_output
@@ -119,7 +118,7 @@ class PartialNetwork:
                 continue
             error = self._real(values[node.name], node.name, self.everything) - wanted
             signal, noise = (float(t.double().square().sum()) for t in (wanted, error))
-            ratios[node.name] = 10 * math.log10(signal / noise) if signal > 0 and noise > 0 else CEILING
+            ratios[node.name] = sqnr((signal, noise)) if signal > 0 else CEILING
             read = min((ratios[name] for name in node.inputs if name in ratios), default=CEILING)
             losses[node.name] = read - ratios[node.name]
         return {node.name: losses.get(node.name, 0.0) for node in self.layers()}
