@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.capture.aten_call import HANDLERS
+from intact8.capture.torch_export import not_followed
 from intact8.capture.trace import capture
 from intact8.errors import CaptureError, InputError, InternalError
 
@@ -259,6 +260,11 @@ def test_complex_outputs() -> None:
     with pytest.raises(CaptureError, match=r"complex numbers are returned.*view_as_real") as caught:
         capture(wrapped(lambda m, x: torch.fft.fft(x)), torch.randn(3, 4))
     assert caught.value.where == "output 0 of the model"
+
+
+def test_a_module_that_converts_another_is_told_so() -> None:
+    error = not_followed(nn.Linear(4, 4), RuntimeError("_apply(): Couldn't swap Linear.weight"))
+    assert "the forward pass converts or moves a module" in str(error) and "leave its .to(...) out" in error.remedy
 
 
 def foreign() -> dict[str, Any]:

@@ -272,7 +272,7 @@ def export(
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
-        told = told or failures[-1]
+        told = failures[-1] if eager else told or failures[-1]  # what stops it in a call is what its user can change
     assert told is not None
     refuse_leftovers(model)
     raise not_followed(model, told) from told
@@ -477,6 +477,9 @@ def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
     if any(sign in f"{type(error).__name__}: {error}" for sign in VALUES_DECIDE):
         what = "control flow, or the size of a tensor, depends on the values of the input"
         why = "a program takes the same path for every input"
+    elif "Couldn't swap" in str(error):
+        what, why = "the forward pass converts or moves a module", "its weights would change while it is exported"
+        remedy = "convert the module once, before, and leave its .to(...) out of forward"
     else:
         what, why = "torch.export cannot follow the model", first_lines(error, 1)
     found = CaptureError(what, where=place_of(model, error), why=why, remedy=remedy)
