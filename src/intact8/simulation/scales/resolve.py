@@ -132,6 +132,7 @@ def _solve_activations(state: SolverState) -> dict[str, Solution]:
     """Return the multipliers of everything but layers, and of fused residuals; scales of activations move for them."""
     integer = _integer_nodes(state.q)
     if state.fresh:
+        _scale_zeros(state, integer)
         keep_in_reach(state, [_reached(node, state.q) for node in integer if node.op in PRODUCTS or node.op in POOLS])
         keep_results_held(
             state, [node for node in integer if node.op in PRODUCTS or node.name in state.q.weight_points]
@@ -161,8 +162,6 @@ def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> S
     req = state.present_multipliers(node, nominal)
     if req is not None:
         return req.arrays()
-    _scale_zeros(state, points, out)
-    nominal = [sign * state.scale[p] / state.scale[out] for sign, p in zip(signs, points, strict=True)]
     limited = _limited(nominal, state)
     # The reference term is one that cannot move, and the largest of those; the output follows it. It does not follow a
     # term that is less than a step of it throughout.
@@ -190,11 +189,16 @@ def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> S
     return {"a": numerators, "b": [b], "gain_error": gain if gain > NOISE else 0.0}
 
 
-def _scale_zeros(state: SolverState, points: list[str], out: str) -> None:
-    """Give terms of a sum that were zero throughout calibration a scale no larger than the output's."""
-    for point in points:
-        if state.scale[point] > state.scale[out] and point not in state.pinned and state.always_zero(point):
-            state.scale[point] = state.scale[out]
+def _scale_zeros(state: SolverState, nodes: list[Node]) -> None:
+    """Give terms of sums that were zero throughout calibration a scale no larger than the output's."""
+    for node in reversed(nodes):  # a term may be a sum itself
+        fused = len(node.inputs) == 2 and node.name in state.q.weight_points
+        if not fused and SOLVERS.get(node.op) is not _solve_sum:
+            continue
+        points, out = state.points_of(node)
+        for point in points[1:] if fused else points:
+            if state.scale[point] > state.scale[out] and point not in state.pinned and state.always_zero(point):
+                state.scale[point] = state.scale[out]
 
 
 def _limited(ratios: list[float], state: SolverState) -> list[float]:
@@ -281,8 +285,6 @@ def _solve_residual(node: Node, state: SolverState) -> Solution:
     """Find the ratio s_r/s_y of a fused residual; its denominator serves every channel, so it must suit the worst."""
     q = state.q
     x, residual, out = (q.placed.point_of[n] for n in (*node.inputs, node.name))
-    if state.fresh:
-        _scale_zeros(state, [residual], out)
     state.pinned.add(residual)
     nominal = [state.scale[residual] / state.scale[out]]
     (ratio,) = _limited(nominal, state)
