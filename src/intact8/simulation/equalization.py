@@ -102,26 +102,29 @@ def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
     return pairs
 
 
-def headroom(count: float, samples: int) -> float:
-    """Return how far a channel may grow: the expected largest of enough normal values over that of those seen.
+def headroom(count: float, samples: int, channels: int) -> float:
+    """Return how far a channel may grow: what the largest of enough normal values is over that of those seen.
 
     A class token is one value per sample and channel. Stretched until the largest of a few fills the range, every
     channel would be clipped in most other samples; so it is with the values of few images, of which each has its own
-    largest.
+    largest. It is stretched most where it is smallest by chance, so of all channels that is taken which has the
+    smallest: one of them is expected below t where (2Φ(t) − 1)ⁿ = 1/(C + 1).
 
     Args:
         count: values per channel.
         samples: of so many samples.
+        channels: C, how many channels there are.
 
     Example:
-        >>> headroom(1024, 32), round(headroom(4, 4), 2), round(headroom(9216, 4), 2)
-        (1.0, 2.27, 1.58)
+        >>> headroom(1024, 32, 64), round(headroom(4, 4, 64), 2), round(headroom(9216, 4, 64), 2)
+        (1.0, 6.29, 3.38)
     """
-    return max(_growth(count, ENOUGH), _growth(samples, SAMPLES))
+    return max(_growth(count, ENOUGH, channels), _growth(samples, SAMPLES, channels))
 
 
-def _growth(seen: float, enough: int) -> float:
-    least, most = (NormalDist().inv_cdf(1 - 0.25 / max(n, 1.0)) for n in (seen, enough))
+def _growth(seen: float, enough: int, channels: int) -> float:
+    chance = 1 / (channels + 1)
+    least, most = (NormalDist().inv_cdf((1 + chance ** (1 / max(n, 1.0))) / 2) for n in (seen, enough))
     return max(1.0, most / least)
 
 
@@ -140,7 +143,7 @@ def factors(
     if place.bounded:
         return ranges**SHARE
     if place.alpha == 1.0:
-        return (ranges * headroom(count, samples)).clamp(max=1.0)
+        return (ranges * headroom(count, samples, len(ranges))).clamp(max=1.0)
     columns = torch.stack(
         [folded(node, tensors)[0].detach().abs().transpose(0, 1).flatten(1).amax(1) for node in place.readers]
     ).amax(0)
