@@ -122,6 +122,8 @@ def test_a_linear_layer_whose_weight_is_a_vector(biased: bool, known: bool) -> N
             weight = self.weight if known else torch.tanh(self.weight * x.mean())
             return nn.functional.linear(torch.relu(self.hidden(x)), weight, self.bias)
 
+    if biased and torch.__version__.startswith("2.8."):
+        pytest.skip("torch 2.8 takes no bias with a vector as weight")
     model, x = Score().eval(), torch.randn(64, 5, 6)
     captured = capture(model, x[:2], dynamic_batch=known)
     y = model(x[:2]).detach()

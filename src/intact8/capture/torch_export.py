@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -359,7 +359,7 @@ def _export(
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
     made = partial(torch.export.export, model, args, kwargs, dynamic_shapes=shapes, strict=strict)
-    with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
+    with quiet(), torch.no_grad(), traceable(), attributes_kept(model), keywords_named(model, kwargs):
         try:
             with known_numbers(model) as numbers:
                 exported = _followed(made)
@@ -371,6 +371,10 @@ def _export(
         return _followed(made)
 
 
+TAKEN_OUT = "fake tensor in the exported program", "is not tracked with proxy"
+"""What torch says of tensors that are not in the graph; the latter torch 2.8 of their sizes."""
+
+
 def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
     """Return what is exported; where ``x.data`` took tensors out of the graph or put them into it, a second time."""
     try:
@@ -378,10 +382,37 @@ def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
         if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
             return exported
     except RuntimeError as error:
-        if "fake tensor in the exported program" not in str(error):
+        if not any(sign in str(error) for sign in TAKEN_OUT):
             raise
     with DataAttribute():  # costs a call of Python in every operation
         return made()
+
+
+STANDARD = {*vars(nn.Module()), "forward"}
+"""Attributes of modules that hold their parameters, buffers, modules, hooks, and what is called for them."""
+
+
+@contextmanager
+def attributes_kept(model: nn.Module) -> Iterator[None]:
+    """Give modules back, behind every call of the model, the attributes that they had before it.
+
+    torch 2.8 refuses to export a model that assigns tensors to its own, and leaves those of its modules as they are.
+    """
+    own = [(values, {k: v for k, v in values.items() if k not in STANDARD}) for values in map(vars, model.modules())]
+    forward = model.forward
+
+    @wraps(forward)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            for values, before in own:
+                for name in values.keys() - before.keys() - STANDARD:
+                    del values[name]
+                values.update(before)
+
+    with forward_replaced(model, call):
+        yield
 
 
 @contextmanager
@@ -390,7 +421,7 @@ def keywords_named(model: nn.Module, kwargs: Mapping[str, Any]) -> Iterator[None
 
     torch.export looks for the dynamic shapes of those in two places, of which only one has them.
     """
-    forward, own = model.forward, vars(model).get("forward")
+    forward = model.forward
     signature = inspect.signature(forward)
     named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     more = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY) for k in kwargs if k not in signature.parameters]
@@ -402,6 +433,14 @@ def keywords_named(model: nn.Module, kwargs: Mapping[str, Any]) -> Iterator[None
         return forward(*args, **kwargs)
 
     call.__signature__ = signature.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    with forward_replaced(model, call):
+        yield
+
+
+@contextmanager
+def forward_replaced(model: nn.Module, call: Callable[..., Any]) -> Iterator[None]:
+    """Let a module's forward be another function."""
+    own = vars(model).get("forward")
     vars(model)["forward"] = call
     try:
         yield
