@@ -177,8 +177,8 @@ STATIC = ("residual", "leaky", "sums", "pools", "shifts", "attention")
 CHAOTIC = ("attention", "lsq+")
 """In 4 bits a zero point of it lies at a tie, and hangs on the last bit of a float."""
 
-SEEDS = {"attention": 1}
-"""Seeds of weights other than 0: of 0, one activation of "attention learned" lies at a tie."""
+SEEDS = {"attention": 1, "leaky": 1}
+"""Seeds of weights other than 0: of 0, one activation of "attention learned" and of "leaky lsq+" lies at a tie."""
 
 CODED: dict[str, dict[str, Any]] = {
     "dynamic": {"mode": "dynamic"},
