@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from intact8.diagnose.doctor.repairs import (
 )
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import function_of, word_of
+from intact8.diagnose.doctor.structural_repairs import function_of, kind_of, owner_of, word_of
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.diagnose.executors import FloatExecutor
@@ -202,7 +201,10 @@ def not_finite(model: nn.Module) -> list[Finding]:
 def rounded(model: nn.Module) -> list[Finding]:
     """Return the finding of weights that were rounded before: no trained ones are such numbers by chance."""
     found: dict[str, list[str]] = defaultdict(list)
-    weights = {n: p.detach() for n, p in model.named_parameters() if p.dtype == torch.float32 and p.numel() >= LEAST}
+    given = list(model.named_parameters())
+    trains = any(p.requires_grad for _, p in given)  # else nothing says which of them are fixed on purpose
+    given = [(n, p) for n, p in given if p.requires_grad or not trains]
+    weights = {n: p.detach() for n, p in given if p.dtype == torch.float32 and p.numel() >= LEAST}
     for name, weight in weights.items():
         some = weight.reshape(-1)[:4096].cpu().numpy()
         some = some[some != 0]
@@ -421,16 +423,21 @@ def _numbers(weight: Tensor) -> str:
 
 
 def _empty_tables(sim: Simulation) -> list[Finding]:
-    """Return findings of parameters that are added to, as positions are, and hold nothing but zeros."""
-    trained = {name for name, _ in sim.named_parameters()}
+    """Return findings of parameters that are added, or factors, and hold zeros, or one number unlike their like."""
+    trained = {name for name, _ in sim.named_parameters()} | sim.captured.derived.keys()
     values = {n.name: n.params["value"] for n in sim.graph if n.op == "constant"}
-    blank = [
-        place
-        for place, name in values.items()
-        if name in trained and sim.tensors[name].numel() >= LEAST and not bool(sim.tensors[name].any())
-    ]
+    one = {}
+    for place, name in values.items():
+        held = sim.tensors[name].detach() if name in trained else torch.zeros(0)
+        if held.numel() >= LEAST and not bool(held.any()):
+            one[place] = "holds nothing but zeros"
+        elif held.numel() >= 8 and bool((held == held.reshape(-1)[0]).all()):
+            alike = [sim.tensors[of] for at, of in values.items() if at != place and kind_of(at) == kind_of(place)]
+            if any(len(torch.unique(other)) > 1 for other in alike):
+                one[place] = "holds one number only, as it begins, and those of layers like it do not"
     return [
-        _finding("wrong_weights", place, f"{values[place]} holds nothing but zeros", numbers="zeros") for place in blank
+        _finding("wrong_weights", owner_of(sim, place), f"{values[place]} {text}", numbers=text)
+        for place, text in one.items()
     ]
 
 
@@ -440,7 +447,7 @@ def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
     for node in sim.graph:
         weight = sim.tensors[node.params["weight"]].detach() if "weight" in node.params else torch.zeros(0)
         if node.op != "batch_norm" and weight.dim() > 1 and weight.numel() >= LEAST and node.name not in told:
-            alike[re.sub(r"\d+", "#", node.name), weight.shape, float(weight.double().sum())].append(node)
+            alike[kind_of(node.name), weight.shape, float(weight.double().sum())].append(node)
     found = []
     for nodes in alike.values():
         first, *others = nodes
@@ -451,6 +458,11 @@ def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
             names = ", ".join(n.name for n in same)
             message = f"the weights of {names} are those of {first.name}, bit by bit"
             found.append(_finding("wrong_weights", same[0].name, message, copies=len(same)))
+    for node in sim.graph:
+        both = [sim.tensors[node.params[role]] for role in ("weight_hh", "weight_hh.reverse") if role in node.params]
+        if len(both) > 1 and torch.equal(*both):
+            message = "its weights are the same in both directions, bit by bit"
+            found.append(_finding("wrong_weights", node.name, message, copies=1))
     order = {name: i for i, name in enumerate(sim.graph.nodes)}
     return sorted(found, key=lambda f: order[f.place])
 
@@ -680,7 +692,7 @@ def unlike_others(sim: Simulation) -> list[Finding]:
             found.append(Finding("wrong_setting", name, "warning", message, remedy))
     alike: dict[tuple[str, torch.Size], list[str]] = defaultdict(list)
     for name in sim.weight_points:
-        kind = re.sub(r"\d+", "#", name)
+        kind = kind_of(name)
         if "#." in kind and "weight" in sim.graph.nodes[name].params and not kind.endswith("#"):
             alike[kind, sim.tensors[sim.graph.nodes[name].params["weight"]].shape].append(name)
     users = sim.graph.users()
@@ -705,7 +717,7 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
         weight = folded(sim.graph.nodes[name], sim.tensors)[0].detach()
         size = float(weight.square().mean().sqrt())
         growth[name] = size * (weight[0].numel() ** 0.5)
-        alike[re.sub(r"\d+", "#", name), weight.shape][name] = size
+        alike[kind_of(name), weight.shape][name] = size
     found = []
     for sizes in alike.values():
         largest = max(sizes, key=lambda name: sizes[name])
@@ -845,7 +857,10 @@ def put_right(
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
     direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
     least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
-    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets, until) if r.helps]
+    tried = [] if answers is None else tried_repairs(sim, samples, answers.targets, until)
+    helping = [r for r in tried if r.helps]
+    if answers is not None and not helping and not answers.guesses:
+        helping = [r for r in tried if r.surely_a_part]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
     helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
     # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
@@ -867,7 +882,8 @@ def put_right(
     if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
-    inputs = next((r for r in alike if r.repair.cause == INPUTS_ARE_WRONG), None)
+    prepared = [r for r in alike if r.repair.cause == INPUTS_ARE_WRONG]
+    inputs = next((r for r in prepared if r.repair.change is not None), next(iter(prepared), None))
     errors |= {(f.place, f.cause) for f in known if f.cause == "stale_batch_norm"}  # it is wrong, so they may well be
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
@@ -880,8 +896,10 @@ def put_right(
     apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
     if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
-    best = inputs or best
-    cause, place = best.repair.cause, NETWORK if inputs else best.repair.node.name
+    if inputs is not None and (best.repair.cause in COMPENSATING or not inputs.surely_worse(best)):
+        best = inputs
+    inputs = inputs if best is inputs else None
+    cause, place = best.repair.cause, NETWORK if inputs else owner_of(sim, best.repair.node.name)
     assert answers is not None
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
@@ -897,7 +915,7 @@ def put_right(
         dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
         same = next((f for f in dead if f.evidence.get("share", 0.0) > NEARLY_ALL), None)
     if same is None:
-        severity = "error" if best.share > RECOVERS else "warning"
+        severity = "error" if best.share > RECOVERS or "explains" in evidence else "warning"
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
@@ -971,7 +989,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen and not told
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
-    whole |= any(f.cause == "float_network_wrong" and "layers" in f.evidence for f in findings)  # in most layers
+    # In most layers, or inputs with which the first batch norm sees what it saw in training.
+    whole |= any(f.cause == "float_network_wrong" and {"layers", "fits"} & f.evidence.keys() for f in findings)
     whole &= not any(PROOF & f.evidence.keys() for f in findings)
 
     def key(finding: Finding) -> tuple[int, int, int]:
