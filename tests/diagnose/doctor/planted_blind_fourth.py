@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from blind_networks_fourth import (
+from tests.diagnose.doctor.blind_networks_fourth import (
     Arrays,
     DigitsCNN,
     LoadGRU,
@@ -15,11 +15,9 @@ from blind_networks_fourth import (
     Tagger,
     TextClassifier,
     ViT,
-    accuracy,
     build,
     cross_entropy,
     digits,
-    explained,
     fit,
     marked_words,
     mse,
@@ -707,6 +705,3 @@ def right(name: str, report: Any) -> bool:
     ):  # inputs go by this name
         return "if it sees" in first.message
     return first.cause in found.causes and any(first.place.startswith(place) for place in found.places or {""})
-
-
-__all__ = ["FAULTS", "SOUND", "accuracy", "ask", "explained", "plant", "right"]

@@ -401,7 +401,8 @@ def untrained(sim: Simulation) -> list[Finding]:
             found.append(_finding("wrong_weights", node.name, f"{weights[0]} holds {blank}", numbers=blank))
         elif any(bounds):
             message = f"{weights[0]} is uniform in ±{max(bounds):.3g}, as it is initialized, and was never trained"
-            found.append(_finding("wrong_weights", node.name, message, bound=max(bounds)))
+            few = {"few": True} if all(sim.tensors[name].numel() < MANY for name in weights) else {}
+            found.append(_finding("wrong_weights", node.name, message, bound=max(bounds), **few))
         elif any(2 * same > len(sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
             message = f"{max(copies)} rows of its weight are copies of others"
             found.append(_finding("wrong_weights", node.name, message, copies=max(copies)))
@@ -1003,7 +1004,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
             # Behind what the results themselves show, a repair that leaves a part may be making up for it.
             told &= places.get(finding.place, 0) <= first or finding.evidence.get("recovers", 0.0) > NEARLY_ALL
-            if PROOF & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
+            enough = MOST if "few" in finding.evidence else NEARLY_ALL  # few weights look like it by chance
+            if PROOF & finding.evidence.keys() and not told and recovers <= enough:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
