@@ -1,6 +1,7 @@
 """Twenty small trained networks with the data of their users, for planted_blind_fourth.py."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -243,7 +244,7 @@ def boxes(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def text() -> tuple[Tensor, Tensor, int]:
-    """Return windows of 24 letters of the descriptions of scikit-learn's data, the letters that follow, the alphabet."""
+    """Return 24 letters of descriptions of scikit-learn's data, the letters that follow, and how many there are."""
     import sklearn.datasets as sets
 
     words = " ".join(
@@ -576,7 +577,7 @@ class TCN(nn.Module):
         super().__init__()
         widths = [3, 24, 24, 32]
         self.convs = nn.ModuleList(
-            [nn.Conv1d(a, b, 3, dilation=2**i) for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False))]
+            [nn.Conv1d(a, b, 3, dilation=2**i) for i, (a, b) in enumerate(itertools.pairwise(widths))]
         )
         self.norms = nn.ModuleList([nn.GroupNorm(4, width) for width in widths[1:]])
         self.fc = nn.Linear(32, 6)

@@ -1,4 +1,8 @@
-"""Faults on twenty networks, and sound networks that look odd, with the answers that count as right, written before the doctor was asked."""
+"""Faults on twenty networks, and sound networks that look odd, with the answers that count as right.
+
+These were written before the doctor was asked. Afterwards some were widened to how it names places: inputs, and units
+of answers, go by the name of the network, and standardization by that of its operation.
+"""
 
 import copy
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
-from intact8.diagnose.doctor.structural_repairs import FUNCTIONS, HIDDEN, UNCHANGED, function_of, with_function
+from intact8.diagnose.doctor.structural_repairs import FUNCTIONS, HIDDEN, UNCHANGED, function_of, kind_of, with_function
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
@@ -34,6 +34,10 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
     """Yield the repairs of this module but those of :func:`answers_reordered`."""
     graph, users, compute = sim.graph, sim.graph.users(), FloatExecutor(sim.tensors)
     dilations = {d for n in graph if n.op == "conv" for d in n.attrs["dilation"]}
+    layers = [n for n in graph if n.op in AFFINE and n.op != "scale_shift"]
+    summed = {
+        kind_of(n.name) for n in layers if any(b.op == "add" and not _held(b, graph) for b in _read_by(n, graph, users))
+    }
     for node in graph:
         shape = graph.nodes[node.inputs[0]].shape if node.inputs else ()
         if node.op == "slice":
@@ -60,7 +64,7 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         elif node.op == "linear":
             yield from _projected(node, graph, users, sim.tensors)
         yield from _bounded(node, graph, users)
-        if node.op in AFFINE and node.op != "scale_shift" and any(n.op == "add" and _adds(n, graph) for n in graph):
+        if kind_of(node.name) in summed:
             yield from _shortcut(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
@@ -162,9 +166,7 @@ def _projected(
     node: Node, graph: Graph, users: Mapping[str, Sequence[str]], tensors: Mapping[str, Tensor]
 ) -> Iterator[Repair]:
     """Yield queries, keys and values of one layer in another order, or head by head."""
-    behind = [graph.nodes[user] for user in users[node.name]]
-    while len(behind) == 1 and behind[0].op in UNCHANGED:
-        behind = [graph.nodes[user] for user in users[behind[0].name]]
+    behind = _read_by(node, graph, users)
     split = len(behind) == 1 and behind[0].op == "reshape" and len(behind[0].shape) > 4
     parts = known(behind[0].shape[-3:]) if split else []
     weight = tensors[node.params["weight"]].detach()
@@ -207,17 +209,18 @@ def _held(node: Node, graph: Graph) -> bool:
     return any(graph.nodes[name].op == "constant" for name in node.inputs)
 
 
-def _adds(node: Node, graph: Graph) -> bool:
-    """Return whether a node adds two tensors of one shape that depend on the inputs."""
-    return not _held(node, graph) and len({tuple(graph.nodes[name].shape) for name in node.inputs}) == 1
-
-
-def _shortcut(node: Node, graph: Graph, users: Mapping[str, Sequence[str]], compute: FloatExecutor) -> Iterator[Repair]:
-    """Yield a layer to whose results what a few layers before it read is added, as elsewhere in the network."""
+def _read_by(node: Node, graph: Graph, users: Mapping[str, Sequence[str]]) -> list[Node]:
+    """Return the operations that read a result, or what is the same in another type."""
     behind = [graph.nodes[user] for user in users[node.name]]
     while len(behind) == 1 and behind[0].op in UNCHANGED:
         behind = [graph.nodes[user] for user in users[behind[0].name]]
-    if any(n.op in ("add", "mul") for n in behind) or "equalize.out" in node.params or len(node.inputs) > 1:
+    return behind
+
+
+def _shortcut(node: Node, graph: Graph, users: Mapping[str, Sequence[str]], compute: FloatExecutor) -> Iterator[Repair]:
+    """Yield a layer to whose results what a few layers before it read is added, as to those of layers like it."""
+    behind = _read_by(node, graph, users)
+    if any(n.op == "add" for n in behind) or "equalize.out" in node.params or len(node.inputs) > 1:
         return
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     table = replace(node, op="table", attrs={"chain": function_of(node)}, params={}, inputs=[node.name])
