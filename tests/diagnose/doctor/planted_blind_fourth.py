@@ -540,6 +540,150 @@ def labels_divided_twice(case: Case) -> None:
     case.data[0] = case.data[0] / 255
 
 
+# --- further faults, planted after the mending for those above ------------------------------------------------
+
+PLANTED_FIRST = frozenset(FAULTS)
+
+
+@fault("letters", "layers.0 layers.1", "wrong_weights", "the attentions of the two layers are exchanged")
+def letters_layers_exchanged(case: Case) -> None:
+    layers = case.model.layers
+    layers[0].attn, layers[1].attn = layers[1].attn, layers[0].attn
+
+
+@fault("tagger", "lstm", "wrong_setting batch_dependence", "batch_first was forgotten")
+def tagger_along_samples(case: Case) -> None:
+    case.model.lstm.batch_first = False
+
+
+@fault("mixer", "block2.channel2 block2.add", "wrong_setting", "the second shortcut of block 2 is left out")
+def mixer_no_shortcut(case: Case) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = self.token2(F.gelu(self.token1(self.norm1(x).transpose(1, 2))))
+        x = x + y.transpose(1, 2)
+        return self.channel2(F.gelu(self.channel1(self.norm2(x))))
+
+    block = case.model.block2
+    block.__class__ = type("Plain", (type(block),), {"forward": forward})
+
+
+@fault("denoiser", "dec2", "wrong_weights", "the kernel of the transposed convolution is flipped")
+def denoiser_flipped(case: Case) -> None:
+    case.model.dec2.weight.data = case.model.dec2.weight.data.flip(2, 3).contiguous()
+
+
+@fault(
+    "boxes",
+    "mul box sigmoid network",
+    "wrong_scale float_network_wrong",
+    "boxes in shares of the image, labels in pixels",
+)
+def boxes_shares(case: Case) -> None:
+    case.model.size = 1.0
+
+
+@fault("labels", "head", "wrong_weights", "the head's rows are in the order of another list of names")
+def labels_order(case: Case) -> None:
+    for value in case.model.head.parameters():
+        value.data = value.data[[2, 0, 3, 1]]
+
+
+@fault("tcn", "x convs.0", INPUT_CAUSES, "the accelerometers come in the order z, x, y")
+def tcn_axes(case: Case) -> None:
+    case.data[0] = case.data[0][:, [2, 0, 1]]
+
+
+@fault("mobile", "stem", "wrong_setting", "the stem is padded as TensorFlow pads")
+def mobile_stem_padding(case: Case) -> None:
+    stem = case.model.stem[0]
+    stem.padding = (0, 0)
+    case.model.stem[0] = nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), stem)
+
+
+@fault("resnet", "layer3", "wrong_weights stale_batch_norm", "the two batch norms of layer3 are exchanged")
+def resnet_norms_exchanged(case: Case) -> None:
+    block = case.model.layer3
+    block.bn1, block.bn2 = block.bn2, block.bn1
+
+
+@fault("keywords", "x stem", INPUT_CAUSES, "energies without the logarithm")
+def keywords_no_logarithm(case: Case) -> None:
+    case.data[0] = (case.data[0] * 3 - 5).exp()
+
+
+@fault("digits", "x features.0", INPUT_CAUSES, "black on white in place of white on black")
+def digits_inverted(case: Case) -> None:
+    case.data[0] = ((1 - (case.data[0] * 0.376 + 0.305)) - 0.305) / 0.376
+
+
+@fault("resnet", "calibration", "too_few", "calibrated on three images")
+def resnet_few(case: Case) -> None:
+    case.calibration = [case.data[0][:3]]
+
+
+@fault("vit", "blocks.0.attn blocks.1.attn", "wrong_setting", "two heads in place of four, in both layers")
+def vit_heads(case: Case) -> None:
+    for block in case.model.blocks:
+        block.attn.heads, block.attn.scale = 2, 16**-0.5
+
+
+@fault("keywords", "pw2", "few_bits", "results of 3 bits")
+def keywords_few_bits_of_results(case: Case) -> None:
+    import intact8
+
+    case.options["recipe"] = intact8.Recipe(overrides={"pw2.0": {"activation": {"bits": 3}}})
+
+
+@fault("classes", "x sub network", INPUT_CAUSES, "columns were standardized before, and are again")
+def classes_standardized_twice(case: Case) -> None:
+    case.data[0] = (case.data[0] - case.model.mean) / case.model.std
+
+
+@fault(
+    "gru",
+    "head",
+    "wrong_weights exploded_weight wrong_scale",
+    "the head's bias was read in other units: 50 times as large",
+)
+def gru_head_bias(case: Case) -> None:
+    case.model.head.bias.data.mul_(50).add_(3)
+
+
+@fault(
+    "films", "user film users films", INPUT_CAUSES, "users are numbered in another order by one: the first came last"
+)
+def films_users_later(case: Case) -> None:
+    case.data[0] = (case.data[0] + 1) % 60
+
+
+@fault("price", "fc1 fc2", "wrong_setting", "leaky ReLU of slope 0.2 in place of ReLU")
+def price_leaky(case: Case) -> None:
+    model = case.model
+
+    class Leaky(type(model)):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.leaky_relu(self.fc1((x - self.mean) / self.std), 0.2)
+            return self.out(F.leaky_relu(self.fc2(x), 0.2))
+
+    model.__class__ = Leaky
+
+
+@fault("lstm", "lstm", "wrong_weights", "biases of the second layer were not loaded: zeros")
+def lstm_biases_lost(case: Case) -> None:
+    for name in ("bias_ih_l1", "bias_hh_l1"):
+        getattr(case.model.lstm, name).data.zero_()
+
+
+@fault("convnext", "stem", "wrong_weights", "the kernel of the patches has rows and columns exchanged")
+def convnext_patches_transposed(case: Case) -> None:
+    case.model.stem.weight.data = case.model.stem.weight.data.transpose(2, 3).contiguous()
+
+
+@fault("unet", "x", INPUT_CAUSES, "images were not standardized")
+def unet_raw(case: Case) -> None:
+    case.data[0] = case.data[0] * 0.3 + 0.35
+
+
 # --- sound networks ---------------------------------------------------------------------------------------------------
 
 SOUND: dict[str, Callable[[], Case]] = {}
