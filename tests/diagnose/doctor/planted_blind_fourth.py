@@ -851,5 +851,5 @@ def right(name: str, report: Any) -> bool:
     if (
         first.place == "network" and {"float_network_wrong", "wrong_weights", "wrong_scale"} <= found.causes
     ):  # inputs go by this name
-        return "if it sees" in first.message
+        return "if it sees" in first.message or "prepared already" in first.message
     return first.cause in found.causes and any(first.place.startswith(place) for place in found.places or {""})

@@ -99,5 +99,5 @@ def test_columns_in_another_order() -> None:
     x = torch.randn(256, 6)
     with torch.no_grad():
         numbers = net(x)
-    assert "columns 1 and 4 exchanged" in Bed(net, x[:, [0, 4, 2, 3, 1, 5]], numbers.argmax(1)).said().message
+    assert "columns 1 and 4 swapped" in Bed(net, x[:, [0, 4, 2, 3, 1, 5]], numbers.argmax(1)).said().message
     assert "in the order 2, 0, 1" in Bed(net, x, numbers[:, [2, 0, 1]]).said().message

@@ -880,6 +880,9 @@ def put_right(
         alike = [r for r in alike if not r.surely_worse(helping[0])]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if best.repair.also:  # of what gives as much back, the least that is put right
+        fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
+        best = min([best, *fewer], key=lambda r: len(r.repair.also))
     if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
@@ -897,7 +900,8 @@ def put_right(
     apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
     if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
-    if inputs is not None and (best.repair.cause in COMPENSATING or not inputs.surely_worse(best)):
+    weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
+    if inputs is not None and (weak or not inputs.surely_worse(best)):
         best = inputs
     inputs = inputs if best is inputs else None
     cause, place = best.repair.cause, NETWORK if inputs else owner_of(sim, best.repair.node.name)

@@ -7,8 +7,9 @@ log-likelihood of the labels, each network at the temperature that suits it best
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations, takewhile
@@ -342,6 +343,7 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
     yield from _sized(nodes, sim.tensors)
     yield from _exchanged(layers, sim.tensors)
+    yield from _exchanged_parts(nodes, sim.tensors)
 
 
 def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
@@ -438,6 +440,31 @@ def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterato
             back = {other: tensors[one].detach() for one, other in names}
             text = f"it and {b.name} exchange their {' and '.join(both[:count])}"
             yield Repair("wrong_weights", text, a, {**there, **back}, others=(b,))
+
+
+def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of blocks, or of parts of them, with each other's weights: names that differ in one number."""
+    parts: dict[tuple[str, str], dict[str, list[Node]]] = defaultdict(dict)
+    for node in (n for n in nodes if any(role.startswith("weight") for role in n.params)):
+        for found in re.finditer(r"(?<=\.)\d+(?=\.)", node.name):
+            before, behind = node.name[: found.start()], node.name[found.end() :]
+            for rest in {"", behind.split(".")[1]}:
+                parts[before, rest].setdefault(found.group(), []).append(node)
+    for (before, rest), blocks in parts.items():
+        for one, other in list(combinations(blocks, 2))[:PAIRS]:
+            pairs = list(zip(blocks[one], blocks[other], strict=False))
+            names = [
+                (a.params[r], b.params.get(r, ""))
+                for a, b in pairs
+                for r in a.params
+                if r.startswith(("weight", "bias", "bn."))
+            ]
+            fits = all(b in tensors and tensors[a].shape == tensors[b].shape for a, b in names)
+            if len(pairs) > 1 and fits and len(blocks[one]) == len(blocks[other]):
+                held = {a: tensors[b].detach() for pair in names for a, b in (pair, pair[::-1])}
+                text = f"{before}{one} and {before}{other} exchange the weights of {rest or 'all their layers'}"
+                others = [node for pair in pairs for node in pair if node is not pairs[0][0]]
+                yield Repair("wrong_weights", text, pairs[0][0], held, others=tuple(others))
 
 
 def _elsewhere(node: Node, alike: Sequence[Node]) -> Iterator[dict[str, Any]]:
@@ -715,15 +742,19 @@ def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 
 
 def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
-    """Return two columns of a table that are exchanged, any two."""
+    """Return any two columns of a table swapped, and up to four channels, or sensors, in any order."""
     count = x.shape[1] if x.dim() == 2 else 0
     pairs = combinations(range(count), 2) if count <= MOST_COLUMNS else ()
+    found = {f"columns {a} and {b} swapped": (1, [{a: b, b: a}.get(i, i) for i in range(count)]) for a, b in pairs}
+    for axis in {1, x.dim() - 1} if x.dim() > 2 else ():
+        if 2 < x.shape[axis] <= 4:
+            orders = list(permutations(range(x.shape[axis])))[1:]
+            found |= {f"dimension {axis} in the order {order}": (axis, list(order)) for order in orders}
 
-    def exchanged(a: int, b: int) -> Callable[[Tensor], Tensor]:
-        order = [b if i == a else a if i == b else i for i in range(count)]
-        return lambda x: x[:, order]
+    def taken(axis: int, order: list[int]) -> Callable[[Tensor], Tensor]:
+        return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
 
-    return {f"columns {a} and {b} exchanged": (2, exchanged(a, b)) for a, b in pairs}
+    return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()}
 
 
 def _padded(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:

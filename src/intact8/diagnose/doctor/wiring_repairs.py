@@ -81,15 +81,16 @@ def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
 
 
 def _padded(node: Node) -> Iterator[Repair]:
-    """Yield padding before only, behind only, or on both sides, along the last dimension."""
-    before, behind = node.attrs["pads"][-1]
-    total = before + behind
-    ways = {"before only": (total, 0), "behind only": (0, total)}
-    if total % 2 == 0:
-        ways["on both sides"] = (total // 2, total // 2)
+    """Yield padding before only, behind only, or on both sides, along all dimensions that are padded."""
+    given = [tuple(pads) for pads in node.attrs["pads"]]
+    ways = {
+        "before only": [(a + b, 0) for a, b in given],
+        "behind only": [(0, a + b) for a, b in given],
+        "on both sides": [((a + b) // 2, (a + b + 1) // 2) for a, b in given],
+    }
     for text, pads in ways.items():
-        if total > 0 and pads != (before, behind):
-            changed = replace(node, attrs={**node.attrs, "pads": [*node.attrs["pads"][:-1], list(pads)]})
+        if pads != given and min(min(pads)) >= 0:
+            changed = replace(node, attrs={**node.attrs, "pads": [list(p) for p in pads]})
             yield Repair("wrong_setting", f"it pads {text}", changed)
 
 
@@ -210,9 +211,9 @@ def _held(node: Node, graph: Graph) -> bool:
 
 
 def _read_by(node: Node, graph: Graph, users: Mapping[str, Sequence[str]]) -> list[Node]:
-    """Return the operations that read a result, or what is the same in another type."""
+    """Return the operations that read a result, or what is the same in another type, or times a constant."""
     behind = [graph.nodes[user] for user in users[node.name]]
-    while len(behind) == 1 and behind[0].op in UNCHANGED:
+    while len(behind) == 1 and (behind[0].op in UNCHANGED or (behind[0].op == "mul" and _held(behind[0], graph))):
         behind = [graph.nodes[user] for user in users[behind[0].name]]
     return behind
 
@@ -220,8 +221,10 @@ def _read_by(node: Node, graph: Graph, users: Mapping[str, Sequence[str]]) -> li
 def _shortcut(node: Node, graph: Graph, users: Mapping[str, Sequence[str]], compute: FloatExecutor) -> Iterator[Repair]:
     """Yield a layer to whose results what a few layers before it read is added, as to those of layers like it."""
     behind = _read_by(node, graph, users)
-    if any(n.op == "add" for n in behind) or "equalize.out" in node.params or len(node.inputs) > 1:
+    if any(n.op == "add" for n in behind) or len(node.inputs) > 1:
         return
+    scale = compute.tensors[node.params["equalize.out"]] if "equalize.out" in node.params else torch.ones(1)
+    scale = scale.reshape(-1, *[1] * (len(node.shape) - 2)) if node.op == "conv" else scale
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     table = replace(node, op="table", attrs={"chain": function_of(node)}, params={}, inputs=[node.name])
     before, passed = node, 0
@@ -236,7 +239,7 @@ def _shortcut(node: Node, graph: Graph, users: Mapping[str, Sequence[str]], comp
         ):
 
             def added(inputs: Sequence[Tensor], given: Mapping[str, Tensor], name: str = before.name) -> Tensor:
-                y = compute(bare, inputs) + given[name]
+                y = compute(bare, inputs) + given[name] / scale
                 return compute(table, [y]) if table.attrs["chain"] else y
 
             yield Repair("wrong_setting", f"{before.name} is added to its results, a shortcut", node, compute=added)
@@ -280,7 +283,7 @@ def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iter
     if order is None or count != len(order) or "bn" in node.attrs:
         return
     if targets.classes and not targets.yes:  # it is the labels as likely as the layer
-        text = f"its classes are numbered otherwise, {order.tolist()[:16]}"
+        text = f"it has its classes numbered otherwise, {order.tolist()[:16]}"
         yield Repair(INPUTS_ARE_WRONG, text, node, _rows(node, order, sim.tensors))
         return
     text = f"its outputs come in the order {', '.join(map(str, order.tolist()[:16]))}"
