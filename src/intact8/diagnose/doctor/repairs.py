@@ -135,7 +135,8 @@ class Repaired:
         extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
         prepared = self.repair.cause == INPUTS_ARE_WRONG
         least = EXTREME if extreme else RECOVERS
-        sure = SURE - 0.5 if extreme or prepared or self.share > MOST else SURE
+        surer = self.share > MOST and self.repair.cause in DISCRETE
+        sure = SURE - 0.5 if extreme or prepared or surer else SURE
         if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
             least = min(least, NOISY)
         return self.share > least and self.sureness > sure
