@@ -34,9 +34,10 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
     """Yield the repairs of this module but those of :func:`answers_reordered`."""
     graph, users, compute = sim.graph, sim.graph.users(), FloatExecutor(sim.tensors)
     dilations = {d for n in graph if n.op == "conv" for d in n.attrs["dilation"]}
-    layers = [n for n in graph if n.op in AFFINE and n.op != "scale_shift"]
+    layers = {n.name: n for n in graph if n.op in AFFINE and n.op != "scale_shift" and "weight" in n.params}
+    behind = {name: _read_by(n, graph, users) for name, n in layers.items()}
     summed = {
-        kind_of(n.name) for n in layers if any(b.op == "add" and not _held(b, graph) for b in _read_by(n, graph, users))
+        kind_of(name) for name, read in behind.items() if any(b.op == "add" and not _held(b, graph) for b in read)
     }
     for node in graph:
         shape = graph.nodes[node.inputs[0]].shape if node.inputs else ()
@@ -47,24 +48,18 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
             yield Repair("wrong_setting", "it transposes its input and does not reshape it", node, compute=turned)
         elif node.op == "pad":
             yield from _padded(node)
-        elif node.op == "conv" and not node.attrs["transposed"]:
+        elif node.op == "conv" and node.name in layers and not node.attrs["transposed"]:
             yield from _convolved(node, graph, dilations, compute)
         elif node.op in ("mean", "reduce", "max_pool", "avg_pool"):
             yield from _pooled(node, shape)
         elif node.op == "softmax":
             yield from _causal(node, compute)
-        elif node.op == "group_norm" and node.attrs["groups"] == 1 and any(n.op == "layer_norm" for n in graph):
-            attrs = {"shape": [shape[1]], "eps": node.attrs["eps"]}
-            text = "it is over channels alone, as layer norms elsewhere in the network"
-            yield Repair(
-                "wrong_setting", text, node, compute=_of_channels(replace(node, op="layer_norm", attrs=attrs), compute)
-            )
         elif node.op == "masked_fill":
             yield Repair("wrong_setting", "its mask is inverted", node, compute=_inverted(node, compute))
-        elif node.op == "linear":
+        elif node.op == "linear" and node.name in layers:
             yield from _projected(node, graph, users, sim.tensors)
         yield from _bounded(node, graph, users)
-        if kind_of(node.name) in summed:
+        if node.name in layers and kind_of(node.name) in summed:
             yield from _shortcut(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
@@ -74,7 +69,7 @@ def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
     """Yield the first or the last step in place of the one that is taken."""
     axis, start, end = (node.attrs[key] for key in ("axis", "start", "end"))
     size = shape[axis] if axis > 0 and len(shape) > 2 else 0
-    if isinstance(size, int) and size >= STEPS and end - start == 1:
+    if isinstance(size, int) and size >= STEPS and end == start + 1:
         for other in {0, size - 1} - {start}:
             changed = replace(node, attrs={**node.attrs, "start": other, "end": other + 1})
             yield Repair("wrong_setting", f"it takes step {other} of {size}, not step {start}", changed)
@@ -157,10 +152,6 @@ def _causal(node: Node, compute: FloatExecutor) -> Iterator[Repair]:
 
 def _inverted(node: Node, compute: FloatExecutor) -> Compute:
     return lambda inputs, _: compute(node, [inputs[0], ~inputs[1].bool()])
-
-
-def _of_channels(node: Node, compute: FloatExecutor) -> Compute:
-    return lambda inputs, _: compute(node, [inputs[0].movedim(1, -1).contiguous()]).movedim(-1, 1).contiguous()
 
 
 def _projected(
