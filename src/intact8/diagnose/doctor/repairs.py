@@ -130,7 +130,7 @@ class Repaired:
             return False
         if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
             return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
-        if "eps" in self.repair.text:
+        if "its eps" in self.repair.text:
             return self.share > EXTREME and self.sureness > 2
         extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
         prepared = self.repair.cause == INPUTS_ARE_WRONG

@@ -78,7 +78,7 @@ def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
     found: dict[tuple[str, ...], Repair] = {}
     for (cause, text, *_), members in groups.items():
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
-        if len(members) < 2 or (cause == "stale_batch_norm" and "eps" not in text):
+        if len(members) < 2 or (cause == "stale_batch_norm" and "its eps" not in text):
             continue  # new statistics everywhere make up for too much
         more = f"{text}, and so in {len(members) - 1} more places"
         found[(cause, text, *(r.node.name for r in members))] = replace(members[0], text=more, also=tuple(members[1:]))
