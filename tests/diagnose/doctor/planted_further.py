@@ -427,7 +427,7 @@ def _percentile() -> Planted:
     return patient(Vit, recipe=Recipe(activation=scheme))
 
 
-plant("mixer_blocks_swapped", changed(Mixer, _blocks_swapped), (NETWORK, WRONG))
+plant("mixer_blocks_swapped", changed(Mixer, _blocks_swapped), (NETWORK, WRONG), ("blocks.0.tokens.0", "wrong_weights"))
 plant("mixer_four_bits_before", changed(Mixer, _four_bits), (NETWORK, WRONG), (NETWORK, "rounded_weights"))
 plant(
     "dense_eps",

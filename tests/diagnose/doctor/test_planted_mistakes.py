@@ -19,7 +19,6 @@ MISSED = {
     "inverted_wide_depthwise": "the next activation cuts the channel off, and no answer changes",
     "conformer_without_norm": "float answers as well without the norm",
     "tabular_columns": "features in another order have the same means and variances, and cost 6 points",
-    "dilated_other_dilation": "a larger scale makes up for a part of it, and is named",
 }
 """Faults about which nothing, or something else, is said first, and why."""
 QUICK = (

@@ -64,6 +64,7 @@ def examine_calibration(
         convergence=_convergence(shown, order),
         unconverged=tuple(sorted(n for n, t in shown.made.items() if _grown(t, order) > GREW)),
         batch_dependence=_batch_dependence(network, sim.recipe, calibration),
+        reach=_reach(calibration, data),
     )
 
 
@@ -154,6 +155,13 @@ def _strange(calibration: Samples, data: Samples) -> float:
         apart = torch.cdist(other / deviation, other / deviation).fill_diagonal_(math.inf).amin(1)
         share = max(share, float((near > torch.quantile(apart, 0.95)).double().mean()))
     return share
+
+
+def _reach(calibration: Samples, data: Samples) -> float:
+    """Return how many times as far as in the data the inputs reach in calibration data."""
+    both = [[x for batch in part for x in batch.inputs if x.is_floating_point()] for part in (calibration, data)]
+    one, other = (max((float(x.abs().max()) for x in part), default=0.0) for part in both)
+    return one / max(other, 1e-30)
 
 
 def _extreme(shown: Statistics) -> tuple[int, float, str]:

@@ -36,6 +36,9 @@ STRANGE = 0.5
 EXTREME = 2.0
 """A sample that reaches so many times as far as the others is extreme; no ordinary image exceeds 1.0."""
 
+FAR = 10.0
+"""How many times as far as in the data inputs reach that are no inputs."""
+
 CHANCE = 0.01
 """Probability that the samples which reach furthest are all among the data, from which it is chance: of the furthest k
 of n + m samples all are among the n with a probability of about (n / (n + m)) ** k."""
@@ -200,6 +203,11 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     apart = not 0.5 <= ratio <= 2 or shift > SHIFTED
     if apart and q.distinct >= MANY:
         return "unlike_data", unlike
+    if q.reach >= FAR:
+        return (
+            "outlier_sample",
+            f"inputs reach {q.reach:.3g} times as far as in the data, as values that stand for none",
+        )
     if q.extreme_ratio >= EXTREME:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"

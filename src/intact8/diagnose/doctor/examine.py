@@ -10,7 +10,7 @@ from torch import Tensor
 
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
-from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
+from intact8.diagnose.doctor.causes import FAR, RECALIBRATE, Measured, name_calibration_fault, name_cause
 from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
 from intact8.diagnose.doctor.float_checks import (
     FLOAT_CAUSES,
@@ -139,7 +139,9 @@ def examine(
     causes = [(m, name_cause(sim, m, measured, quality)) for m in measured if m.reason[0]]
     findings += noise_findings(measured, causes, total, _asked_for(sim))
     cause, text = name_calibration_fault(quality)
-    if cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
+    if quality.reach >= FAR and cause == "outlier_sample" and total >= NOTE:
+        findings.append(Finding(cause, CALIBRATION, severity(total), text, RECALIBRATE, total))
+    elif cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; {HARMLESS}", RECALIBRATE))
     return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), tuple(m.site() for m in measured))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from intact8.diagnose.doctor.repairs import (
 )
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import function_of, word_of
+from intact8.diagnose.doctor.structural_repairs import function_of, kind_of, owner_of, word_of
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.diagnose.executors import FloatExecutor
@@ -202,7 +201,10 @@ def not_finite(model: nn.Module) -> list[Finding]:
 def rounded(model: nn.Module) -> list[Finding]:
     """Return the finding of weights that were rounded before: no trained ones are such numbers by chance."""
     found: dict[str, list[str]] = defaultdict(list)
-    weights = {n: p.detach() for n, p in model.named_parameters() if p.dtype == torch.float32 and p.numel() >= LEAST}
+    given = list(model.named_parameters())
+    trains = any(p.requires_grad for _, p in given)  # else nothing says which of them are fixed on purpose
+    given = [(n, p) for n, p in given if p.requires_grad or not trains]
+    weights = {n: p.detach() for n, p in given if p.dtype == torch.float32 and p.numel() >= LEAST}
     for name, weight in weights.items():
         some = weight.reshape(-1)[:4096].cpu().numpy()
         some = some[some != 0]
@@ -399,7 +401,8 @@ def untrained(sim: Simulation) -> list[Finding]:
             found.append(_finding("wrong_weights", node.name, f"{weights[0]} holds {blank}", numbers=blank))
         elif any(bounds):
             message = f"{weights[0]} is uniform in ±{max(bounds):.3g}, as it is initialized, and was never trained"
-            found.append(_finding("wrong_weights", node.name, message, bound=max(bounds)))
+            few = {"few": True} if all(sim.tensors[name].numel() < MANY for name in weights) else {}
+            found.append(_finding("wrong_weights", node.name, message, bound=max(bounds), **few))
         elif any(2 * same > len(sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
             message = f"{max(copies)} rows of its weight are copies of others"
             found.append(_finding("wrong_weights", node.name, message, copies=max(copies)))
@@ -421,16 +424,21 @@ def _numbers(weight: Tensor) -> str:
 
 
 def _empty_tables(sim: Simulation) -> list[Finding]:
-    """Return findings of parameters that are added to, as positions are, and hold nothing but zeros."""
-    trained = {name for name, _ in sim.named_parameters()}
+    """Return findings of parameters that are added, or factors, and hold zeros, or one number unlike their like."""
+    trained = {name for name, _ in sim.named_parameters()} | sim.captured.derived.keys()
     values = {n.name: n.params["value"] for n in sim.graph if n.op == "constant"}
-    blank = [
-        place
-        for place, name in values.items()
-        if name in trained and sim.tensors[name].numel() >= LEAST and not bool(sim.tensors[name].any())
-    ]
+    one = {}
+    for place, name in values.items():
+        held = sim.tensors[name].detach() if name in trained else torch.zeros(0)
+        if held.numel() >= LEAST and not bool(held.any()):
+            one[place] = "holds nothing but zeros"
+        elif held.numel() >= 8 and bool((held == held.reshape(-1)[0]).all()):
+            alike = [sim.tensors[of] for at, of in values.items() if at != place and kind_of(at) == kind_of(place)]
+            if any(len(torch.unique(other)) > 1 for other in alike):
+                one[place] = "holds one number only, as it begins, and those of layers like it do not"
     return [
-        _finding("wrong_weights", place, f"{values[place]} holds nothing but zeros", numbers="zeros") for place in blank
+        _finding("wrong_weights", owner_of(sim, place), f"{values[place]} {text}", numbers=text)
+        for place, text in one.items()
     ]
 
 
@@ -440,7 +448,7 @@ def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
     for node in sim.graph:
         weight = sim.tensors[node.params["weight"]].detach() if "weight" in node.params else torch.zeros(0)
         if node.op != "batch_norm" and weight.dim() > 1 and weight.numel() >= LEAST and node.name not in told:
-            alike[re.sub(r"\d+", "#", node.name), weight.shape, float(weight.double().sum())].append(node)
+            alike[kind_of(node.name), weight.shape, float(weight.double().sum())].append(node)
     found = []
     for nodes in alike.values():
         first, *others = nodes
@@ -451,6 +459,11 @@ def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
             names = ", ".join(n.name for n in same)
             message = f"the weights of {names} are those of {first.name}, bit by bit"
             found.append(_finding("wrong_weights", same[0].name, message, copies=len(same)))
+    for node in sim.graph:
+        both = [sim.tensors[node.params[role]] for role in ("weight_hh", "weight_hh.reverse") if role in node.params]
+        if len(both) > 1 and torch.equal(*both):
+            message = "its weights are the same in both directions, bit by bit"
+            found.append(_finding("wrong_weights", node.name, message, copies=1))
     order = {name: i for i, name in enumerate(sim.graph.nodes)}
     return sorted(found, key=lambda f: order[f.place])
 
@@ -463,7 +476,7 @@ def _beside(node: Node, name: str, tensors: Mapping[str, Tensor]) -> tuple[Tenso
 
 
 def _untouched(sim: Simulation) -> list[Finding]:
-    """Return findings of the few norms whose gains are all 1 and biases all 0, as they begin, while others' are not."""
+    """Return findings of the few norms and layers whose gains are 1 and biases 0, as they begin, unlike others'."""
     gains = {n.name: [sim.tensors[n.params[r]] for r in ("weight", "bias") if r in n.params] for n in norms(sim)}
     batch = [n for n in sim.graph if "bn.weight" in n.params]
     gains |= {n.name: [sim.tensors[n.params[r]] for r in ("bn.weight", "bn.bias") if r in n.params] for n in batch}
@@ -472,12 +485,16 @@ def _untouched(sim: Simulation) -> list[Finding]:
         for name, (gain, *bias) in gains.items()
         if bool((gain == 1).all()) and all(not bool(b.any()) for b in bias)
     ]
-    if not 0 < 2 * len(bare) < len(gains):
-        return []
-    message = (
-        f"its gains are 1 and its biases 0, as they begin, and those of {len(gains) - len(bare)} other norms are not"
-    )
-    return [_finding("wrong_weights", name, message, untouched=True) for name in bare]
+    layers = [n for n in sim.graph if n.op in ("conv", "linear", *GATES)]
+    biases = {n.name: [sim.tensors[of] for role, of in n.params.items() if role.startswith("bias")] for n in layers}
+    biases = {name: held for name, held in biases.items() if held}
+    blank = [name for name, held in biases.items() if not any(bool(b.any()) for b in held)]
+    found = []
+    for names, count, what in ((bare, len(gains), "gains are 1 and its biases"), (blank, len(biases), "biases are")):
+        if 0 < 2 * len(names) < count:
+            message = f"its {what} 0, as they begin, and those of {count - len(names)} others are not"
+            found += [_finding("wrong_weights", name, message, untouched=True) for name in names]
+    return found
 
 
 def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Finding]:
@@ -680,7 +697,7 @@ def unlike_others(sim: Simulation) -> list[Finding]:
             found.append(Finding("wrong_setting", name, "warning", message, remedy))
     alike: dict[tuple[str, torch.Size], list[str]] = defaultdict(list)
     for name in sim.weight_points:
-        kind = re.sub(r"\d+", "#", name)
+        kind = kind_of(name)
         if "#." in kind and "weight" in sim.graph.nodes[name].params and not kind.endswith("#"):
             alike[kind, sim.tensors[sim.graph.nodes[name].params["weight"]].shape].append(name)
     users = sim.graph.users()
@@ -705,7 +722,7 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
         weight = folded(sim.graph.nodes[name], sim.tensors)[0].detach()
         size = float(weight.square().mean().sqrt())
         growth[name] = size * (weight[0].numel() ** 0.5)
-        alike[re.sub(r"\d+", "#", name), weight.shape][name] = size
+        alike[kind_of(name), weight.shape][name] = size
     found = []
     for sizes in alike.values():
         largest = max(sizes, key=lambda name: sizes[name])
@@ -845,7 +862,10 @@ def put_right(
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
     direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
     least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
-    helping = [] if answers is None else [r for r in tried_repairs(sim, samples, answers.targets, until) if r.helps]
+    tried = [] if answers is None else tried_repairs(sim, samples, answers.targets, until)
+    helping = [r for r in tried if r.helps]
+    if answers is not None and not helping and not answers.guesses:
+        helping = [r for r in tried if r.surely_a_part]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
     helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
     # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
@@ -864,10 +884,17 @@ def put_right(
         alike = [r for r in alike if not r.surely_worse(helping[0])]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if best.repair.also:  # of what gives as much back, the least that is put right
+        fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
+        best = min([best, *fewer], key=lambda r: len(r.repair.also))
     if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
-    inputs = next((r for r in alike if r.repair.cause == INPUTS_ARE_WRONG), None)
+    # Classes numbered otherwise give any answers back that go by pairs, as those of images with red for blue do.
+    prepared = [r for r in helping if r.repair.cause == INPUTS_ARE_WRONG and (r in alike or r.share > MOST)]
+    renumbered = [r for r in prepared if r in alike and r.repair.tensors]
+    inputs = next((r for r in prepared if not r.repair.tensors and (renumbered or r in alike)), None)
+    inputs = inputs or next(iter(renumbered), None)
     errors |= {(f.place, f.cause) for f in known if f.cause == "stale_batch_norm"}  # it is wrong, so they may well be
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
@@ -880,8 +907,11 @@ def put_right(
     apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
     if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
-    best = inputs or best
-    cause, place = best.repair.cause, NETWORK if inputs else best.repair.node.name
+    weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
+    if inputs is not None and (weak or not inputs.surely_worse(best)):
+        best = inputs
+    inputs = inputs if best is inputs else None
+    cause, place = best.repair.cause, NETWORK if inputs else owner_of(sim, best.repair.node.name)
     assert answers is not None
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
@@ -897,7 +927,7 @@ def put_right(
         dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
         same = next((f for f in dead if f.evidence.get("share", 0.0) > NEARLY_ALL), None)
     if same is None:
-        severity = "error" if best.share > RECOVERS else "warning"
+        severity = "error" if best.share > RECOVERS or "explains" in evidence else "warning"
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
@@ -971,7 +1001,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen and not told
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
-    whole |= any(f.cause == "float_network_wrong" and "layers" in f.evidence for f in findings)  # in most layers
+    # In most layers, or inputs with which the first batch norm sees what it saw in training.
+    whole |= any(f.cause == "float_network_wrong" and {"layers", "fits"} & f.evidence.keys() for f in findings)
     whole &= not any(PROOF & f.evidence.keys() for f in findings)
 
     def key(finding: Finding) -> tuple[int, int, int]:
@@ -984,7 +1015,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
             # Behind what the results themselves show, a repair that leaves a part may be making up for it.
             told &= places.get(finding.place, 0) <= first or finding.evidence.get("recovers", 0.0) > NEARLY_ALL
-            if PROOF & finding.evidence.keys() and not told and recovers <= NEARLY_ALL:
+            enough = MOST if "few" in finding.evidence else NEARLY_ALL  # few weights look like it by chance
+            if PROOF & finding.evidence.keys() and not told and recovers <= enough:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind

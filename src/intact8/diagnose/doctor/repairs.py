@@ -7,11 +7,12 @@ log-likelihood of the labels, each network at the temperature that suits it best
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations, takewhile
+from itertools import combinations, permutations, takewhile
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from intact8.diagnose.doctor.structural_repairs import (
 )
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.tensor_statistics import axis_of
+from intact8.diagnose.doctor.wiring_repairs import answers_reordered, rewired
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.quantized_tensor import Value, real
@@ -50,6 +52,9 @@ RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
 """Share of the loss that a repair must take away, and one that is extreme; and standard errors of the difference that
 this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
 standard errors at most."""
+
+MOST, A_PART = 0.5, 0.12
+"""Share of the loss that is most of it, for which less sureness will do; and one for which twice as much is needed."""
 
 WORSE = 2.0
 """Standard errors from which one repair is worse than another."""
@@ -78,6 +83,9 @@ SATURATES = 8.0
 
 PAIRS = 2000
 """Pairs of layers that are looked at for weights that were exchanged."""
+
+MOST_COLUMNS = 20
+"""Columns of a table up to which any two are exchanged."""
 
 KEPT = 2**25
 """Numbers of a network's tensors that are kept at a time, about."""
@@ -122,14 +130,22 @@ class Repaired:
             return False
         if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
             return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
-        if "eps" in self.repair.text:
+        if "its eps" in self.repair.text:
             return self.share > EXTREME and self.sureness > 2
         extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
         prepared = self.repair.cause == INPUTS_ARE_WRONG
-        least, sure = EXTREME if extreme else RECOVERS, SURE - 0.5 if extreme or prepared else SURE
+        least = EXTREME if extreme else RECOVERS
+        surer = self.share > MOST and self.repair.cause in DISCRETE
+        sure = SURE - 0.5 if extreme or prepared or surer else SURE
         if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
             least = min(least, NOISY)
         return self.share > least and self.sureness > sure
+
+    @property
+    def surely_a_part(self) -> bool:
+        """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
+        discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
+        return discrete and self.share > A_PART and self.sureness > 2 * SURE
 
 
 def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: float = math.inf) -> list[Repaired]:
@@ -143,6 +159,8 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     """
     few = samples.first(SCREENED)
     candidates = list(repairs(sim, samples))
+    plain = _answers(sim, samples, [])[0]
+    candidates += answers_reordered(sim, plain, targets)
     candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
     now = targets.first(len(few))
     losses: list[tuple[float, Repair]] = []
@@ -322,9 +340,11 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         yield from _rolled(node, sim.graph, sim.tensors)
     yield from _joined_otherwise(sim.graph)
     yield from otherwise(sim, samples, nodes)
+    yield from rewired(sim)
     layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
     yield from _sized(nodes, sim.tensors)
     yield from _exchanged(layers, sim.tensors)
+    yield from _exchanged_parts(nodes, sim.tensors)
 
 
 def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
@@ -421,6 +441,31 @@ def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterato
             back = {other: tensors[one].detach() for one, other in names}
             text = f"it and {b.name} exchange their {' and '.join(both[:count])}"
             yield Repair("wrong_weights", text, a, {**there, **back}, others=(b,))
+
+
+def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of blocks, or of parts of them, with each other's weights: names that differ in one number."""
+    parts: dict[tuple[str, str], dict[str, list[Node]]] = defaultdict(dict)
+    for node in (n for n in nodes if any(role.startswith("weight") for role in n.params)):
+        for found in re.finditer(r"(?<=\.)\d+(?=\.)", node.name):
+            before, behind = node.name[: found.start()], node.name[found.end() :]
+            for rest in {"", behind.split(".")[1]}:
+                parts[before, rest].setdefault(found.group(), []).append(node)
+    for (before, rest), blocks in parts.items():
+        for one, other in list(combinations(blocks, 2))[:PAIRS]:
+            pairs = list(zip(blocks[one], blocks[other], strict=False))
+            names = [
+                (a.params[r], b.params.get(r, ""))
+                for a, b in pairs
+                for r in a.params
+                if r.startswith(("weight", "bias", "bn."))
+            ]
+            fits = all(b in tensors and tensors[a].shape == tensors[b].shape for a, b in names)
+            if len(pairs) > 1 and fits and len(blocks[one]) == len(blocks[other]):
+                held = {a: tensors[b].detach() for pair in names for a, b in (pair, pair[::-1])}
+                text = f"{before}{one} and {before}{other} exchange the weights of {rest or 'all their layers'}"
+                others = [node for pair in pairs for node in pair if node is not pairs[0][0]]
+                yield Repair("wrong_weights", text, pairs[0][0], held, others=tuple(others))
 
 
 def _elsewhere(node: Node, alike: Sequence[Node]) -> Iterator[dict[str, Any]]:
@@ -661,8 +706,8 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 """Ways in which inputs are often prepared otherwise than in training, and the dimensions that inputs need for them."""
 
 INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
-    "indices one less": (2, lambda x: (x - 1).clamp(min=0)),
-    "indices one more": (2, lambda x: torch.where(x < x.max(), x + 1, x)),
+    "indices one less": (1, lambda x: (x - 1).clamp(min=0)),
+    "indices one more": (1, lambda x: torch.where(x < x.max(), x + 1, x)),
     "indices one more, column by column": (2, lambda x: torch.where(x < x.amax(0), x + 1, x)),
     "indices in reverse order": (2, lambda x: x.flip(-1)),
 }
@@ -688,13 +733,29 @@ def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     graph = sim.graph
     for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
         of = f" as {name}" if len(graph.inputs) > 1 else ""
-        ways = INPUTS if x.is_floating_point() else {**INDICES, **_padded(sim, name, x)}
+        ways = {**INPUTS, **_columns(x)} if x.is_floating_point() else {**INDICES, **_padded(sim, name, x)}
         for text, (least, change) in ways.items():
-            if x.dim() < max(least, 2) or x.dtype == torch.bool:
+            if x.dim() < least or x.dtype == torch.bool:
                 continue
             changed = change(x)
             if changed.shape == x.shape and not torch.equal(changed, x):
                 yield Repair(INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change)
+
+
+def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return any two columns of a table swapped, and up to four channels, or sensors, in any order."""
+    count = x.shape[1] if x.dim() == 2 else 0
+    pairs = combinations(range(count), 2) if count <= MOST_COLUMNS else ()
+    found = {f"columns {a} and {b} swapped": (1, [{a: b, b: a}.get(i, i) for i in range(count)]) for a, b in pairs}
+    for axis in {1, x.dim() - 1} if x.dim() > 2 else ():
+        if 2 < x.shape[axis] <= 4:
+            orders = list(permutations(range(x.shape[axis])))[1:-1]  # the last one is the reverse
+            found |= {f"dimension {axis} in the order {order}": (axis, list(order)) for order in orders}
+
+    def taken(axis: int, order: list[int]) -> Callable[[Tensor], Tensor]:
+        return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
+
+    return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()}
 
 
 def _padded(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:

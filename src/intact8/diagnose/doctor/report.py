@@ -107,6 +107,7 @@ class CalibrationQuality:
         unconverged: quantization points whose range grew by more than 5 % in the second half of the data.
         batch_dependence: largest relative difference of a scale between calibrating one by one and in batches of
             eight; None where the network insists on a batch size.
+        reach: how many times as far as in the representative data its inputs reach.
     """
 
     samples: int
@@ -123,6 +124,7 @@ class CalibrationQuality:
     convergence: tuple[tuple[int, float], ...]
     unconverged: tuple[str, ...]
     batch_dependence: float | None
+    reach: float = 1.0
 
 
 @dataclass(frozen=True)

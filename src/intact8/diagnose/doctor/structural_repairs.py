@@ -74,11 +74,11 @@ def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
         alone = not repair.others and not repair.also and "elsewhere" not in repair.text
         if alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm"):
             groups[repair.cause, repair.text].append(repair)
-            groups[repair.cause, repair.text, re.sub(r"\d+", "#", repair.node.name)].append(repair)
+            groups[repair.cause, repair.text, kind_of(repair.node.name)].append(repair)
     found: dict[tuple[str, ...], Repair] = {}
     for (cause, text, *_), members in groups.items():
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
-        if len(members) < 2 or (cause == "stale_batch_norm" and "eps" not in text):
+        if len(members) < 2 or (cause == "stale_batch_norm" and "its eps" not in text):
             continue  # new statistics everywhere make up for too much
         more = f"{text}, and so in {len(members) - 1} more places"
         found[(cause, text, *(r.node.name for r in members))] = replace(members[0], text=more, also=tuple(members[1:]))
@@ -126,6 +126,20 @@ def source_of(graph: Graph, name: str) -> str:
     return node.name
 
 
+def owner_of(sim: Simulation, name: str) -> str:
+    """Return the module whose parameter alone a constant is computed from, as rows of a table; else the name."""
+    node = sim.graph.nodes[name]
+    derived = sim.captured.derived.get(node.params.get("value", ""))
+    parameters = {n for n, _ in sim.named_parameters()}
+    sources = [n for n in derived.sources if n in parameters] if derived is not None else []
+    return sources[0].rpartition(".")[0] or sources[0] if len(sources) == 1 else name
+
+
+def kind_of(name: str) -> str:
+    """Return a name without its numbers."""
+    return re.sub(r"\d+", "#", name)
+
+
 def along_samples(shape: Sequence[Any]) -> bool:
     """Return whether dimension 0 of what a recurrent layer reads, along which it runs, are the samples."""
     return len(shape) == 3 and shape[0] is None
@@ -149,6 +163,16 @@ def _normalized_once(sim: Simulation) -> Iterator[Repair]:
             names = " and ".join(repair.node.name for repair in found)
             text = f"inputs are not shifted and scaled by {names}, as they have been prepared already"
             yield replace(found[0], text=text, also=tuple(found[1:]))
+            text = "what it shifts and scales by gives columns with mean 0 and standard deviation 1"
+            whole = [replace(repair, cause="wrong_weights") for repair in found[1:]]
+            yield replace(found[0], cause="wrong_weights", text=text, compute=_standardized, also=tuple(whole))
+
+
+def _standardized(inputs: Sequence[Tensor], _: Mapping[str, Tensor]) -> Tensor:
+    x = inputs[0]
+    others = [d for d in range(x.dim()) if d != 1]
+    deviation, mean = torch.std_mean(x, others, keepdim=True)
+    return (x - mean) / deviation.clamp(min=1e-12)
 
 
 def _functions(sim: Simulation, nodes: Sequence[Node]) -> Iterator[Repair]:

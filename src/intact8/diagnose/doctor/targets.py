@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from intact8.diagnose.doctor.samples import Samples
 
@@ -89,6 +89,19 @@ class Targets:
         label = counts.argmax(1)[counts.sum(1) > 0]
         seen = counts.amax(1)[counts.sum(1) > 1].sum()  # an answer that is given once fits any label
         return float(seen / counts.sum()) if len(set(label.tolist())) == len(label) else 0.0
+
+    def order(self, output: Tensor) -> Tensor | None:
+        """Return the order in which the network's columns suit the labels best; None where they do, or none is best."""
+        if self.classes and not self.yes:
+            scores, index = self._scores(output), self._index()
+            given = nn.functional.one_hot(scores.argmax(1), scores.shape[1]).flatten(0, 1).double()
+            like = nn.functional.one_hot(index, scores.shape[1]).flatten(0, 1).double().T @ given
+        else:
+            right, given = (self._columns(t).movedim(1, 0).flatten(1) for t in (self.values, output))
+            like = torch.corrcoef(torch.cat([right, given])).nan_to_num(0.0)[: len(right), len(right) :]
+        order = like.argmax(1)
+        sorted_ = torch.arange(len(order))
+        return order if torch.equal(order.sort().values, sorted_) and not torch.equal(order, sorted_) else None
 
     def entropy(self) -> float:
         """Return the mean loss of answers that know nothing but how often every class is right."""

@@ -1,0 +1,49 @@
+"""A fourth set of faults by somebody who had not seen the doctor: quick ones here, all in the long tests."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+pytest.importorskip("sklearn", reason="digits and texts come with scikit-learn")
+
+from tests.diagnose.doctor.planted_blind_fourth import FAULTS, SOUND, ask, plant, right
+
+QUICK = ("price_relu", "films_from_one", "classes_columns", "classes_missing", "boxes_exchanged")
+"""Those of which network and examination take a second or two."""
+
+MISSED = {
+    "films_table_lost": "a table as initialized looks like one that was trained for a little while",
+    "convnext_whole_norm": "it costs four answers in a hundred",
+    "convnext_patches_transposed": "transposing all other kernels gives back more",
+    "gru_head_bias": "all answers are off, which other units explain as well",
+    "keywords_no_logarithm": "new statistics of the first batch norm give most answers back",
+    "mobile_stem_padding": "it costs two answers in a hundred",
+    "unet_raw": "new statistics of the first batch norm give the answers back",
+    "vit_heads": "other numbers of heads are not tried",
+}
+"""What the doctor does not say first, and why."""
+
+
+def marked(names: set[str]) -> list[object]:
+    """Long tests, of which some are known to fail."""
+    missed = {name: [pytest.mark.xfail(reason=why, raises=AssertionError)] for name, why in MISSED.items()}
+    return [pytest.param(name, marks=[pytest.mark.long, *missed.get(name, [])]) for name in sorted(names)]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK))])
+def test_right_first(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = ask(plant(name))
+    assert right(name, report), [str(finding) for finding in report.findings[:3]]
+
+
+@pytest.mark.parametrize("name", marked(set(SOUND)))
+def test_nothing_is_said_against_a_sound_network(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = ask(SOUND[name]())
+    said = [finding for finding in report.findings if finding.severity != "note"]
+    assert not said, [str(finding) for finding in said]
