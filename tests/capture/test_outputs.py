@@ -254,5 +254,6 @@ def test_topk_takes_equal_numbers_in_their_order() -> None:
         values, indices = x.topk(2)
         least = x.topk(2, dim=0, largest=False)
         number = torch.tensor(2.0).topk(1)
+        assert indices.is_contiguous() and least.indices.view(-1).numel() == 10, "heads of detectors view them"
     assert values.tolist() == [[3, 3], [0, 0]] and indices.tolist() == [[1, 2], [0, 1]]
     assert torch.equal(least.values, x.sort(0).values) and int(number.indices) == 0

@@ -51,7 +51,7 @@ class FirstOfEqual(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     values, indices = torch.sort(x, dim=dim, descending=largest, stable=True)
-    return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
+    return values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()  # as topk gives them
 
 
 def require_agreement(
