@@ -164,7 +164,7 @@ def spread(names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]) 
     if len(args) > len(places):
         raise InputError(f"got {len(args)} arguments, expected {len(places)}", remedy=f"give {', '.join(places)}")
     found: dict[str, Any] = {}
-    for argument, value in (*zip(places, args, strict=False), *named.items()):
+    for argument, value in (*zip(places[: len(args)], args, strict=True), *named.items()):
         for name, leaf in leaves(argument, value):
             if name in found:
                 raise InputError("given by position and by name", where=name, remedy="give it once")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,28 @@ def test_files_are_read_without_the_loader_of_torch(tmp_path: Path, monkeypatch:
     there = intact8.migrate(torch.export.load(path), data=x).program
     monkeypatch.setattr(torch.export, "load", None)
     monkeypatch.setattr(torch, "load", None)
+    assert torch.equal(intact8.migrate(path, data=x).program.run(x), there.run(x))
+
+
+def as_torch_2_8_saves(path: Path) -> None:
+    """Join the tensors of each kind in one checkpoint."""
+    held = {**torch.export.load(path).state_dict, **torch.export.load(path).constants}
+    with zipfile.ZipFile(path) as there:
+        entries = {name: there.read(name) for name in there.namelist()}
+    with zipfile.ZipFile(path, "w") as changed:
+        for name, data in entries.items():
+            if "/data/weights/" not in name and "/data/constants/" not in name:
+                changed.writestr(name, data)
+        for kind, tensors in (("weights", held), ("constants", {})):
+            buffer = io.BytesIO()
+            torch.save(tensors, buffer)
+            changed.writestr(f"{path.stem}/data/{kind}/model.pt", buffer.getvalue())
+
+
+def test_files_of_torch_2_8_are_read(tmp_path: Path) -> None:
+    path, x = saved(tmp_path), samples_of_rows()
+    there = intact8.migrate(path, data=x).program
+    as_torch_2_8_saves(path)
     assert torch.equal(intact8.migrate(path, data=x).program.run(x), there.run(x))
 
 

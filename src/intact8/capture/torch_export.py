@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -401,7 +401,6 @@ def attributes_kept(model: nn.Module) -> Iterator[None]:
     own = [(values, {k: v for k, v in values.items() if k not in STANDARD}) for values in map(vars, model.modules())]
     forward = model.forward
 
-    @wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return forward(*args, **kwargs)
@@ -411,6 +410,7 @@ def attributes_kept(model: nn.Module) -> Iterator[None]:
                     del values[name]
                 values.update(before)
 
+    call.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
     with forward_replaced(model, call):
         yield
 

@@ -10,8 +10,9 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +160,7 @@ class _Reader:
     # --- tensors -------------------------------------------------------------------------------------------------
     def _inputs(self, specs: list[Any], model: str) -> None:
         """Record the inputs of the network, and give the root its parameters, buffers and constants."""
-        stored = {
-            path: (f"data/{kind}/{meta['path_name']}", meta)
-            for kind in ("weights", "constants")
-            for path, meta in self._json(f"data/{kind}/{model}_{kind}_config.json")["config"].items()
-        }
+        stored = {path: found for kind in ("weights", "constants") for path, found in self._stored(kind, model).items()}
         for spec in specs:
             ((kind, found),) = spec.items()
             if kind == "user_input":
@@ -173,7 +170,7 @@ class _Reader:
                     self.nodes[name] = self.graph.create_node("placeholder", name, name=name)
             elif kind in ("parameter", "buffer", "tensor_constant"):
                 path = found[f"{kind}_name"]
-                self._register(path, self._tensor(*stored[path]))
+                self._register(path, self._tensor(path, stored[path]()))
                 self.nodes[self._name(found["arg"]["name"])] = self.graph.get_attr(path)
             elif kind != "constant_input":
                 raise PickleError(f"it has an input that is a {str(kind)[:40]}")
@@ -190,25 +187,40 @@ class _Reader:
         if leaf not in holder._buffers:
             holder.register_buffer(leaf, value)
 
-    def _tensor(self, entry: str, meta: Any) -> Tensor:
-        """Return a tensor of the archive."""
+    def _stored(self, kind: str, model: str) -> dict[str, Callable[[], Any]]:
+        """Return what reads each tensor of a kind; torch 2.8 saves all of them as one checkpoint."""
+        whole = f"data/{kind}/{model}.pt"
+        if self.archive.prefix + whole not in self.archive.entries:
+            config = self._json(f"data/{kind}/{model}_{kind}_config.json")["config"]
+            return {
+                path: partial(self._entry, f"data/{kind}/{meta['path_name']}", meta) for path, meta in config.items()
+            }
+        found = read_torch_bytes(bytes(self.archive.entry(whole)), whole)
+        if not isinstance(found, Mapping):
+            raise PickleError(f"{whole[:100]} is no mapping")
+        return {str(path): partial(found.get, path) for path in found}
+
+    def _entry(self, entry: str, meta: Any) -> Any:
         if meta["use_pickle"]:
-            found = read_torch_bytes(bytes(self.archive.entry(entry)), entry)
-        else:
-            form = meta["tensor_meta"]
-            dtype, kind = TYPES.get(form["dtype"], (None, ""))
-            if dtype is None or form["layout"] != 7:
-                raise PickleError(f"{entry[:100]} has a dtype or layout that no program has")
-            shape, strides = (tuple(self._size(n["as_int"]) for n in form[key]) for key in ("sizes", "strides"))
-            data = self.archive.entry(entry)
-            width = Storage(kind, 0, "<").bytes
-            storage = Storage(kind, len(data) // width, self.archive.order)
-            storage.data = data
-            found = StoredTensor(storage, self._size(form["storage_offset"]["as_int"]), shape, strides)
-            if len(shape) != len(strides) or math.prod(shape) > storage.count:
-                raise PickleError(f"{entry[:100]} is shorter than its tensor")
+            return read_torch_bytes(bytes(self.archive.entry(entry)), entry)
+        form = meta["tensor_meta"]
+        dtype, kind = TYPES.get(form["dtype"], (None, ""))
+        if dtype is None or form["layout"] != 7:
+            raise PickleError(f"{entry[:100]} has a dtype or layout that no program has")
+        shape, strides = (tuple(self._size(n["as_int"]) for n in form[key]) for key in ("sizes", "strides"))
+        data = self.archive.entry(entry)
+        width = Storage(kind, 0, "<").bytes
+        storage = Storage(kind, len(data) // width, self.archive.order)
+        storage.data = data
+        if len(shape) != len(strides) or math.prod(shape) > storage.count:
+            raise PickleError(f"{entry[:100]} is shorter than its tensor")
+        return StoredTensor(storage, self._size(form["storage_offset"]["as_int"]), shape, strides)
+
+    @staticmethod
+    def _tensor(path: str, found: Any) -> Tensor:
+        """Return a tensor that was read."""
         if not isinstance(found, StoredTensor):
-            raise PickleError(f"{entry[:100]} is no tensor")
+            raise PickleError(f"{path[:100]} is no tensor")
         return torch.from_numpy(np.ascontiguousarray(found.array()).reshape(found.shape))
 
     @staticmethod

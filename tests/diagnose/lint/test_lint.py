@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -201,7 +202,7 @@ def test_reports_go_through_json() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    sim = calibrated(intact8.recipes.symmetric(), data=images(8))
+    sim = calibrated(replace(intact8.recipes.symmetric(), between_layers="integer"), data=images(8))
     sim.points["conv2"].zero_point.fill_(100)
     report = intact8.lint(sim)
     ranks = [("error", "warning", "note").index(f.severity) for f in report]
