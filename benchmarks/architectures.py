@@ -94,7 +94,7 @@ def by_quantize(rows: list[Row]) -> list[str]:
             "",
             "Below plain W8A8, over all samples together; beside it what plain W8A8 itself gives with ranges that are",
             "off by 0.001 %, and how much larger the cosine of one sample is than plain W8A8's, on average, with its",
-            f"standard error. {sum(map(is_within, below))} of {len(below)} are no lower than plain W8A8 in one of these.",
+            f"standard error. {sum(map(is_within, below))} of {len(below)} are no lower than it in one of these.",
             "",
             "| network | `quantize` | plain W8A8 | ranges off by 0.001 % | one sample |",
             "|---|---|---|---|---|",
