@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -358,8 +357,12 @@ def _export(
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
-    made = partial(torch.export.export, model, args, kwargs, dynamic_shapes=shapes, strict=strict)
-    with quiet(), torch.no_grad(), traceable(), attributes_kept(model), keywords_named(model, kwargs):
+
+    def made() -> ExportedProgram:
+        with attributes_kept(model):  # known numbers are attributes as well
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+    with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
         try:
             with known_numbers(model) as numbers:
                 exported = _followed(made)
