@@ -188,12 +188,9 @@ IMAGE = {
 }
 
 
-TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
-
-
 @pytest.mark.parametrize("name", IMAGE)
 def test_function_of_an_image(name: str) -> None:
-    if name.startswith("quantile") and TORCH < (2, 9):
+    if name.startswith("quantile") and torch.__version__.startswith("2.8."):
         pytest.skip("torch 2.8 does not export quantiles")
     torch.manual_seed(1)
     check(Function(IMAGE[name]), torch.randn(2, 4, 6, 6))

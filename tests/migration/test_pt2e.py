@@ -133,11 +133,17 @@ def test_files_are_read_without_the_loader_of_torch(tmp_path: Path, monkeypatch:
     assert torch.equal(intact8.migrate(path, data=x).program.run(x), there.run(x))
 
 
+def entries_of(path: Path) -> dict[str, bytes]:
+    """The content of an archive."""
+    with zipfile.ZipFile(path) as there:
+        return {name: there.read(name) for name in there.namelist()}
+
+
 def as_torch_2_8_saves(path: Path) -> None:
     """Join the tensors of each kind in one checkpoint."""
-    held = {**torch.export.load(path).state_dict, **torch.export.load(path).constants}
-    with zipfile.ZipFile(path) as there:
-        entries = {name: there.read(name) for name in there.namelist()}
+    program = torch.export.load(path)
+    held = {**program.state_dict, **program.constants}
+    entries = entries_of(path)
     with zipfile.ZipFile(path, "w") as changed:
         for name, data in entries.items():
             if "/data/weights/" not in name and "/data/constants/" not in name:
@@ -167,8 +173,7 @@ def test_files_of_torch_2_8_are_read(tmp_path: Path) -> None:
 )
 def test_graphs_that_would_become_code_are_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
     path = saved(tmp_path)
-    with zipfile.ZipFile(path) as there:
-        entries = {name: there.read(name) for name in there.namelist()}
+    entries = entries_of(path)
     with zipfile.ZipFile(path, "w") as changed:
         for name, data in entries.items():
             changed.writestr(name, data.replace(before.encode(), after.encode()) if name.endswith(".json") else data)

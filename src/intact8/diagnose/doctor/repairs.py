@@ -12,7 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, permutations, takewhile
+from itertools import combinations, islice, permutations, takewhile
 from typing import Any
 
 import torch
@@ -159,8 +159,7 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     """
     few = samples.first(SCREENED)
     candidates = list(repairs(sim, samples))
-    plain = _answers(sim, samples, [])[0]
-    candidates += answers_reordered(sim, plain, targets)
+    candidates += answers_reordered(sim, _answers(sim, samples, [])[0], targets)
     candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
     now = targets.first(len(few))
     losses: list[tuple[float, Repair]] = []
@@ -437,10 +436,8 @@ def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterato
             continue
         for count in range(1, len(both) + 1):
             names = [(a.params[role], b.params[role]) for role in both[:count]]
-            there = {one: tensors[other].detach() for one, other in names}
-            back = {other: tensors[one].detach() for one, other in names}
             text = f"it and {b.name} exchange their {' and '.join(both[:count])}"
-            yield Repair("wrong_weights", text, a, {**there, **back}, others=(b,))
+            yield Repair("wrong_weights", text, a, _swapped(names, tensors), others=(b,))
 
 
 def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
@@ -452,7 +449,7 @@ def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> It
             for rest in {"", behind.split(".")[1]}:
                 parts[before, rest].setdefault(found.group(), []).append(node)
     for (before, rest), blocks in parts.items():
-        for one, other in list(combinations(blocks, 2))[:PAIRS]:
+        for one, other in islice(combinations(blocks, 2), PAIRS):
             pairs = list(zip(blocks[one], blocks[other], strict=False))
             names = [
                 (a.params[r], b.params.get(r, ""))
@@ -462,10 +459,14 @@ def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> It
             ]
             fits = all(b in tensors and tensors[a].shape == tensors[b].shape for a, b in names)
             if len(pairs) > 1 and fits and len(blocks[one]) == len(blocks[other]):
-                held = {a: tensors[b].detach() for pair in names for a, b in (pair, pair[::-1])}
                 text = f"{before}{one} and {before}{other} exchange the weights of {rest or 'all their layers'}"
                 others = [node for pair in pairs for node in pair if node is not pairs[0][0]]
-                yield Repair("wrong_weights", text, pairs[0][0], held, others=tuple(others))
+                yield Repair("wrong_weights", text, pairs[0][0], _swapped(names, tensors), others=tuple(others))
+
+
+def _swapped(names: Sequence[tuple[str, str]], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of both names of every pair, each under the other's name."""
+    return {a: tensors[b].detach() for pair in names for a, b in (pair, pair[::-1])}
 
 
 def _elsewhere(node: Node, alike: Sequence[Node]) -> Iterator[dict[str, Any]]:

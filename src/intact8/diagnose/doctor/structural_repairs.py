@@ -128,11 +128,18 @@ def source_of(graph: Graph, name: str) -> str:
 
 def owner_of(sim: Simulation, name: str) -> str:
     """Return the module whose parameter alone a constant is computed from, as rows of a table; else the name."""
-    node = sim.graph.nodes[name]
-    derived = sim.captured.derived.get(node.params.get("value", ""))
+    source = only_source(sim, sim.graph.nodes[name].params.get("value", ""))
+    return name if source is None else source.rpartition(".")[0] or source
+
+
+def only_source(sim: Simulation, value: str) -> str | None:
+    """Return the parameter from which alone a tensor of the graph is computed; None where it is none, or several."""
+    derived = sim.captured.derived.get(value)
+    if derived is None:
+        return None
     parameters = {n for n, _ in sim.named_parameters()}
-    sources = [n for n in derived.sources if n in parameters] if derived is not None else []
-    return sources[0].rpartition(".")[0] or sources[0] if len(sources) == 1 else name
+    sources = [n for n in derived.sources if n in parameters]
+    return sources[0] if len(sources) == 1 else None
 
 
 def kind_of(name: str) -> str:

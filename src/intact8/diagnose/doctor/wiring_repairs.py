@@ -17,8 +17,17 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.consumers import Users
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
-from intact8.diagnose.doctor.structural_repairs import FUNCTIONS, HIDDEN, UNCHANGED, function_of, kind_of, with_function
+from intact8.diagnose.doctor.structural_repairs import (
+    FUNCTIONS,
+    HIDDEN,
+    UNCHANGED,
+    function_of,
+    kind_of,
+    only_source,
+    with_function,
+)
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
@@ -154,9 +163,7 @@ def _inverted(node: Node, compute: FloatExecutor) -> Compute:
     return lambda inputs, _: compute(node, [inputs[0], ~inputs[1].bool()])
 
 
-def _projected(
-    node: Node, graph: Graph, users: Mapping[str, Sequence[str]], tensors: Mapping[str, Tensor]
-) -> Iterator[Repair]:
+def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield queries, keys and values of one layer in another order, or head by head."""
     behind = _read_by(node, graph, users)
     split = len(behind) == 1 and behind[0].op == "reshape" and len(behind[0].shape) > 4
@@ -174,7 +181,7 @@ def _projected(
         yield Repair("wrong_weights", text, node, _rows(node, order, tensors))
 
 
-def _bounded(node: Node, graph: Graph, users: Mapping[str, Sequence[str]]) -> Iterator[Repair]:
+def _bounded(node: Node, graph: Graph, users: Users) -> Iterator[Repair]:
     """Yield a sigmoid, or tanh, behind a layer whose results are answers or factors, and sigmoids for a softmax."""
     last = [node.name]
     while last and last[-1] not in graph.outputs and len(users[last[-1]]) == 1:
@@ -201,7 +208,7 @@ def _held(node: Node, graph: Graph) -> bool:
     return any(graph.nodes[name].op == "constant" for name in node.inputs)
 
 
-def _read_by(node: Node, graph: Graph, users: Mapping[str, Sequence[str]]) -> list[Node]:
+def _read_by(node: Node, graph: Graph, users: Users) -> list[Node]:
     """Return the operations that read a result, or what is the same in another type, or times a constant."""
     behind = [graph.nodes[user] for user in users[node.name]]
     while len(behind) == 1 and (behind[0].op in UNCHANGED or (behind[0].op == "mul" and _held(behind[0], graph))):
@@ -209,7 +216,7 @@ def _read_by(node: Node, graph: Graph, users: Mapping[str, Sequence[str]]) -> li
     return behind
 
 
-def _shortcut(node: Node, graph: Graph, users: Mapping[str, Sequence[str]], compute: FloatExecutor) -> Iterator[Repair]:
+def _shortcut(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
     """Yield a layer to whose results what a few layers before it read is added, as to those of layers like it."""
     behind = _read_by(node, graph, users)
     if any(n.op == "add" for n in behind) or len(node.inputs) > 1:
@@ -240,17 +247,15 @@ def _positions(node: Node, sim: Simulation) -> Iterator[Repair]:
     """Yield a table of positions that begins at another row, or whose rows are those of columns of a square."""
     name = node.params["value"]
     held = sim.tensors[name].detach()
-    derived = sim.captured.derived.get(name)
-    trained = {n for n, _ in sim.named_parameters()}
-    sources = [n for n in derived.sources if n in trained] if derived is not None else []
-    if len(sources) == 1 and held.dim() > 1:
-        table = sim.tensors[sources[0]].detach()
+    source = only_source(sim, name)
+    if source is not None and held.dim() > 1:
+        table = sim.tensors[source].detach()
         rows = held.shape[-2]
         fits = table.dim() == 2 and table.shape[1] == held.shape[-1] and len(table) > rows
         for first in range(len(table) - rows + 1) if fits and len(table) - rows <= STEPS else ():
             other = table[first : first + rows].reshape(held.shape)
             if not torch.equal(other, held):
-                yield Repair("wrong_weights", f"it begins at row {first} of {sources[0]}", node, {name: other})
+                yield Repair("wrong_weights", f"it begins at row {first} of {source}", node, {name: other})
     rows = held.shape[-2] if held.dim() in (2, 3) and held.numel() == held.shape[-2] * held.shape[-1] else 0
     for extra in (0, 1):
         side = round(max(rows - extra, 0) ** 0.5)
