@@ -75,7 +75,7 @@ libintact8:
 	    -fno-asynchronous-unwind-tables -fPIC \
 	    -fvisibility=hidden -shared -s \
 	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c \
-	    $(filter-out %/module.c %/training.c,$(wildcard native/engine/*.c)) -lpthread -lm
+	    $(filter-out %/module.c %/tensor_memory.c %/training.c,$(wildcard native/engine/*.c)) -lpthread -lm
 
 proofs:
 	cd proofs && for file in $$(grep '[.]v$$' _CoqProject); do coqc -q -Q . Intact $$file || exit 1; done

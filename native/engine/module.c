@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include "plan.h"
+#include "tensor_memory.h"
 #include "training.h"
 
 #define MAX_TRAINING_WORDS 24 /* arguments of a pass of training */
@@ -182,12 +183,40 @@ FUNCTION(train) {
     Py_RETURN_NONE;
 }
 
+static void drop_tensor(PyObject *capsule) { /* of a tensor that nobody took over */
+    if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+    tensor *t = PyCapsule_GetPointer(capsule, "dltensor");
+    t->release(t);
+}
+
+/* tensor(code of its type, bits of an element, its shape …) */
+FUNCTION(tensor) {
+    if (count < 2 || count - 2 > TENSOR_DIMENSIONS) return PyErr_SetString(PyExc_TypeError, "tensor takes a type and a shape"), NULL;
+    int64_t shape[TENSOR_DIMENSIONS];
+    const long code = PyLong_AsLong(args[0]), bits = PyLong_AsLong(args[1]);
+    for (Py_ssize_t i = 2; i < count; i++) shape[i - 2] = PyLong_AsLongLong(args[i]);
+    if (PyErr_Occurred()) return NULL;
+    tensor *t = take_tensor((int)code, (int)bits, shape, (int)(count - 2));
+    if (!t) return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(&t->array, "dltensor", drop_tensor);
+    if (!capsule) t->release(t);
+    return capsule;
+}
+
+FUNCTION(release_tensors) {
+    (void)args;
+    if (!has_arguments("release_tensors", count, 0)) return NULL;
+    release_tensors();
+    Py_RETURN_NONE;
+}
+
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, "See _library.pyi."}
 
 static PyMethodDef methods[] = {
     METHOD(step_fields), METHOD(chain_operations), METHOD(instruction_set), METHOD(open_model), METHOD(add_constant),
     METHOD(open_plan), METHOD(workspace_bytes),
-    METHOD(value_offset), METHOD(run), METHOD(train), {NULL, NULL, 0, NULL},
+    METHOD(value_offset), METHOD(run), METHOD(train),
+    METHOD(tensor), METHOD(release_tensors), {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {

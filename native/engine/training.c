@@ -11,6 +11,7 @@
 
 #define LANES 16
 #define RUN 4096
+#define PIECE 256      /* elements that are computed aside at once; a divisor of RUN */
 #define PARTS 4        /* parts for every thread */
 #define GRAIN 32768    /* elements from which a second thread pays */
 
@@ -310,37 +311,50 @@ typedef struct {
     double low, high; /* where there are no bounds; infinite where nothing is clipped */
 } rows_backward_words;
 
+typedef struct {
+    float factor, scale, step, low, high; /* of a row; high is infinite where nothing is clipped */
+} piece_words;
+
 /* The smallest float that does not round to `high` or less: a tie is rounded to even. */
 static float beyond(float high) { return fmodf(high, 2) == 0 ? nextafterf(high + 0.5f, INFINITY) : high + 0.5f; }
 
-MULTIVERSION static void row_backward(const rows_backward_words *w, isize row, double *dot_q, double *dot_weight) {
-    const isize columns = (isize)w->columns;
-    const float *grad = w->grad + row * columns, *x = w->weight + row * columns;
-    const int8_t *q = w->q + row * columns;
-    float *to = w->grad_weight + row * columns;
-    const float factor = w->factor ? w->factor[row] : 1.0f, scale = w->scale[row], step = w->step[row];
+/* Adds Σ a·b to LANES lanes. */
+INLINE void add_products(const float *a, const float *b, isize count, float *lanes) {
+    float own[LANES];
+    memcpy(own, lanes, sizeof own);
+    isize i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; l++) own[l] += a[i + l] * b[i + l];
+    for (; i < count; i++) own[0] += a[i] * b[i];
+    memcpy(lanes, own, sizeof own);
+}
+
+/* A piece of a row. What is written may be what was read, so it is computed aside. */
+MULTIVERSION static void piece_backward(const piece_words *w, const float *grad, const float *x, const int8_t *q, float *to, isize count,
+                                        float *q_lanes, float *x_lanes) {
+    float integers[PIECE], passing[PIECE];
+    const float factor = w->factor, scale = w->scale, step = w->step, low = w->low, high = w->high;
+    for (isize i = 0; i < count; i++) integers[i] = (float)q[i];
+    add_products(grad, integers, count, q_lanes);
+    if (high < INFINITY)
+        for (isize i = 0; i < count; i++) passing[i] = passed(grad[i], x[i] * factor / scale, low, high);
+    else memcpy(passing, grad, (size_t)count * sizeof *passing);
+    add_products(passing, x, count, x_lanes);
+    for (isize i = 0; i < count; i++) passing[i] *= step;
+    memcpy(to, passing, (size_t)count * sizeof *passing);
+}
+
+static void row_backward(const rows_backward_words *w, isize row, double *dot_q, double *dot_weight) {
+    const isize columns = (isize)w->columns, at = row * columns;
     const float high = beyond(w->bounds ? w->bounds[row] : (float)w->high);
     const float low = -beyond(w->bounds ? w->bounds[row] : -(float)w->low);
-    const int clips = high < INFINITY;
+    const piece_words piece = {w->factor ? w->factor[row] : 1.0f, w->scale[row], w->step[row], low, high};
     for (isize from = 0; from < columns; from += RUN) {
-        const isize end = min_size(columns, from + RUN);
         float q_lanes[LANES] = {0}, x_lanes[LANES] = {0};
-        isize i = from;
-        for (; i + LANES <= end; i += LANES)
-            for (int l = 0; l < LANES; l++) {
-                float g = grad[i + l];
-                q_lanes[l] += g * (float)q[i + l];
-                g = clips ? passed(g, x[i + l] * factor / scale, low, high) : g;
-                x_lanes[l] += g * x[i + l];
-                to[i + l] = g * step;
-            }
-        for (; i < end; i++) {
-            float g = grad[i];
-            q_lanes[0] += g * (float)q[i];
-            g = clips ? passed(g, x[i] * factor / scale, low, high) : g;
-            x_lanes[0] += g * x[i];
-            to[i] = g * step;
-        }
+        const isize end = min_size(columns, from + RUN);
+        for (isize i = from; i < end; i += PIECE)
+            piece_backward(&piece, w->grad + at + i, w->weight + at + i, w->q + at + i, w->grad_weight + at + i,
+                           min_size(PIECE, end - i), q_lanes, x_lanes);
         *dot_q += lane_sum(q_lanes);
         *dot_weight += lane_sum(x_lanes);
     }
@@ -420,23 +434,27 @@ typedef struct {
     double a_ratio, b_ratio, low, high;
 } add_backward_words;
 
-MULTIVERSION static void add_backward_range(const training_word *given, isize first, isize last) {
-    const add_backward_words *w = (const add_backward_words *)(const void *)given;
+MULTIVERSION static void add_piece_backward(const add_backward_words *w, isize from, isize count, float *a_lanes, float *b_lanes) {
+    float qa[PIECE], qb[PIECE], g[PIECE];
     const float ra = (float)w->a_ratio, rb = (float)w->b_ratio, low = (float)w->low, high = (float)w->high;
-    const int az = (int)w->a_zero, bz = (int)w->b_zero;
-    const float *restrict grad = w->grad;
-    const uint8_t *restrict a = w->a, *restrict b = w->b;
-    float *restrict grad_a = w->grad_a, *restrict grad_b = w->grad_b;
+    const float az = (float)w->a_zero, bz = (float)w->b_zero;
+    const uint8_t *a = w->a + from, *b = w->b + from;
+    const float *grad = w->grad + from;
+    float *grad_a = w->grad_a + from, *grad_b = w->grad_b + from;
+    for (isize i = 0; i < count; i++) qa[i] = (float)a[i] - az;
+    for (isize i = 0; i < count; i++) qb[i] = (float)b[i] - bz;
+    for (isize i = 0; i < count; i++) g[i] = passed(grad[i], qa[i] * ra + qb[i] * rb, low, high);
+    add_products(g, qa, count, a_lanes);
+    add_products(g, qb, count, b_lanes);
+    for (isize i = 0; i < count; i++) grad_a[i] = g[i] * ra, grad_b[i] = g[i] * rb;
+}
+
+static void add_backward_range(const training_word *given, isize first, isize last) {
+    const add_backward_words *w = (const add_backward_words *)(const void *)given;
     for (isize block = first; block < last; block++) {
-        const isize from = block * RUN, to = min_size((isize)w->count, from + RUN);
+        const isize to = min_size((isize)w->count, (block + 1) * RUN);
         float a_lanes[LANES] = {0}, b_lanes[LANES] = {0};
-        for (isize i = from; i < to; i += LANES)
-            for (int l = 0; l < (int)min_size(LANES, to - i); l++) {
-                const float qa = (float)(a[i + l] - az), qb = (float)(b[i + l] - bz);
-                const float g = passed(grad[i + l], qa * ra + qb * rb, low, high);
-                grad_a[i + l] = g * ra, grad_b[i + l] = g * rb;
-                a_lanes[l] += g * qa, b_lanes[l] += g * qb;
-            }
+        for (isize i = block * RUN; i < to; i += PIECE) add_piece_backward(w, i, min_size(PIECE, to - i), a_lanes, b_lanes);
         w->dots[2 * block] = lane_sum(a_lanes), w->dots[2 * block + 1] = lane_sum(b_lanes);
     }
 }

@@ -40,6 +40,7 @@ from intact8.simulation.scales.learners import attach_learners
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
+from intact8.train import fused
 from intact8.train.distributed import connected, in_backward, watching
 from intact8.train.extra_state import unpack
 from intact8.train.learned_range import LearnedRange
@@ -249,7 +250,7 @@ class Simulation(Shown, Trainable):
         return self
 
     def train(self, mode: bool = True) -> Simulation:
-        """Set the mode; going over to training warns of parameters that training cannot move."""
+        """Set the mode; training warns of parameters that it cannot move, evaluation frees the memory it has kept."""
         untrained = self.captured.untrained if mode and not self.training else ()
         names = ", ".join(name for name in untrained if self.get_parameter(name).requires_grad)
         if names:
@@ -260,6 +261,8 @@ class Simulation(Shown, Trainable):
             )
             warn(CaptureWarning(f"not trained: {names}. Reason: {reason}. Remedy: {remedy}"))
         super().train(mode)
+        if not mode:
+            fused.release_memory()
         return self
 
     @property
@@ -373,6 +376,7 @@ class Simulation(Shown, Trainable):
             InputError: in evaluation, an input that is quantized holds NaN; or an index lies outside its table.
         """
         resolved = self.ready()
+        fused.keep_memory(self.training)
         values: dict[str, Value] = dict(zip(self.graph.inputs, inputs, strict=True))
         if not self.training:
             self._refuse_nan(values)

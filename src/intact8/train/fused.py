@@ -1,7 +1,10 @@
 """Passes of the training step in C: what torch does in several passes over a tensor, each of these does in one.
 
-They take contiguous float32 tensors of the CPU where the compiled module is there, which :func:`usable` tells.
-Where not, the caller computes the same with torch.
+What they return lies in memory that is kept for the next step. An allocator that gives it back to the system gets it
+again page by page in every step, which took 8 % of one of ResNet18.
+
+They take contiguous float32 tensors of the CPU where the compiled module is there, which :func:`usable` tells. Where
+not, the caller computes the same with torch.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.utils.dlpack
 from torch import Tensor, nn
 
 try:
@@ -22,6 +26,15 @@ RUN = 4096
 
 PLACES = 256
 """Places in a window, at most, whose number is a uint8 (``PLACES`` there)."""
+
+SMALL = 1 << 16
+"""Bytes below which a tensor gets its memory from torch."""
+
+DIMENSIONS = 8
+"""Dimensions, at most, of a tensor whose memory is kept (``TENSOR_DIMENSIONS`` in ``tensor_memory.h`` there)."""
+
+CODES = {torch.float32: (2, 32), torch.int8: (0, 8), torch.uint8: (1, 8)}
+"""Types of such tensors: DLPack's code of their kind, and bits."""
 
 Pair = tuple[int, int]
 
@@ -59,6 +72,43 @@ def shape_of(z: Tensor) -> Shape:
     return Shape(z.shape[0], z.shape[1], math.prod(z.shape[2:]))
 
 
+_kept = False
+
+
+def _empty(shape: torch.Size, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return a tensor of undefined values; when it is freed, its memory is kept for the next one of about its size."""
+    code, bits = CODES[dtype]
+    if not _kept or math.prod(shape) * bits < 8 * SMALL or len(shape) > DIMENSIONS:
+        return torch.empty(shape, dtype=dtype)
+    found: Tensor = torch.utils.dlpack.from_dlpack(_library.tensor(code, bits, *shape))
+    return found
+
+
+def _empty_like(t: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return a tensor of undefined values of the same shape, in the same order in memory."""
+    return _empty(t.shape, dtype) if t.is_contiguous() else torch.empty_like(t, dtype=dtype)
+
+
+def keep_memory(keep: bool) -> None:
+    """Set whether tensors of at least SMALL bytes lie in memory that is kept, as a forward pass in training does.
+
+    Example:
+        >>> keep_memory(False)
+    """
+    global _kept
+    _kept = keep and _library is not None
+
+
+def release_memory() -> None:
+    """Free the memory that is kept for tensors of the next step, as :meth:`Simulation.eval` does.
+
+    Example:
+        >>> release_memory()
+    """
+    if _library is not None:
+        _library.release_tensors()
+
+
 def _run(name: str, *words: Tensor | float | None) -> None:
     given = (word.data_ptr() if isinstance(word, Tensor) else 0 if word is None else word for word in words)
     _library.train(name, torch.get_num_threads(), *given)
@@ -76,7 +126,7 @@ def normalize(
 
     ``z`` is (N, C, …) with more than one value per channel; ``running`` are mean, variance, momentum and ε.
     """
-    q, mean, invstd = torch.empty_like(z), torch.empty_like(weight), torch.empty_like(weight)
+    q, mean, invstd = _empty_like(z), torch.empty_like(weight), torch.empty_like(weight)
     running_mean, running_var, momentum, eps = running
     words = z, weight, bias, q, mean, invstd, running_mean, running_var, *shape_of(z), momentum, eps
     _run("normalize", *words, float(lo), float(hi))
@@ -91,7 +141,7 @@ def normalize_backward(
     Gradients pass where the value before rounding lies between the limits.
     """
     z, weight = saved[:2]
-    grad_z = torch.empty_like(z) if wants_input else None
+    grad_z = _empty_like(z) if wants_input else None
     grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
     _run("normalize_backward", grad, *saved, grad_z, grad_weight, grad_bias, *shape_of(z), *limits)
     return grad_z, grad_weight, grad_bias
@@ -129,14 +179,14 @@ class Rows(NamedTuple):
 
 def round_rows(rows: Rows) -> Tensor:
     """Return the integers, float32."""
-    q = torch.empty_like(rows.weight)
+    q = _empty_like(rows.weight)
     _run("round_rows", rows.weight, rows.factor, rows.scale, rows.bounds, q, *rows.sizes, rows.lo, rows.hi)
     return q
 
 
 def multiply_rows(rows: Rows, m: Tensor) -> tuple[Tensor, Tensor]:
     """Return the integers, of 8 bits, times numbers per row, and the integers as int8."""
-    product, compact = torch.empty_like(rows.weight), torch.empty_like(rows.weight, dtype=torch.int8)
+    product, compact = _empty_like(rows.weight), _empty_like(rows.weight, torch.int8)
     given = rows.weight, rows.factor, rows.scale, rows.bounds, m, product, compact
     _run("multiply_rows", *given, *rows.sizes, rows.lo, rows.hi)
     return product, compact
@@ -144,7 +194,7 @@ def multiply_rows(rows: Rows, m: Tensor) -> tuple[Tensor, Tensor]:
 
 def expand_rows(q: Tensor, m: Tensor) -> Tensor:
     """Return int8 times numbers per row, float32."""
-    weight = torch.empty_like(q, dtype=torch.float32)
+    weight = _empty_like(q)
     _run("expand_rows", q, m, weight, len(q), q.numel() // len(q))
     return weight
 
@@ -169,7 +219,7 @@ class Terms(NamedTuple):
 
 def add(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``clamp(round(a·r_a + b·r_b), lo, hi)`` of integers minus zero points, and the integers as uint8."""
-    q, a_packed, b_packed = torch.empty_like(a), *(torch.empty_like(t, dtype=torch.uint8) for t in (a, b))
+    q, a_packed, b_packed = _empty_like(a), *(_empty_like(t, torch.uint8) for t in (a, b))
     _run("add", a, b, q, a_packed, b_packed, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
     return q, a_packed, b_packed
 
@@ -178,7 +228,7 @@ def add_backward(
     grad: Tensor, packed: tuple[Tensor, Tensor], of: Terms, limits: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of both terms, and of both ratios as one tensor of two; see :func:`add`."""
-    to_a, to_b = torch.empty_like(grad), torch.empty_like(grad)
+    to_a, to_b = _empty_like(grad), _empty_like(grad)
     dots = torch.empty(-(-grad.numel() // RUN), 2, dtype=torch.float64)
     _run("add_backward", grad, *packed, to_a, to_b, dots, grad.numel(), *of.zero_points, *of.ratios, *limits)
     return to_a, to_b, dots.sum(0).float()
@@ -201,21 +251,21 @@ class Windows(NamedTuple):
 
 def max_pool(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
     """Return the largest of every window of (…, height, width), and the first place in it that has that, uint8."""
-    y = torch.empty(*x.shape[:-2], *windows.size)
-    places = torch.empty_like(y, dtype=torch.uint8)
+    shape = torch.Size((*x.shape[:-2], *windows.size))
+    y, places = _empty(shape), _empty(shape, torch.uint8)
     _run("max_pool", x, y, places, *windows.words(x.shape))
     return y, places
 
 
 def max_pool_backward(grad: Tensor, places: Tensor, shape: torch.Size, windows: Windows) -> Tensor:
     """Return the gradient of what :func:`max_pool` was given, which had this shape."""
-    grad_x = torch.empty(shape)
+    grad_x = _empty(shape)
     _run("max_pool_backward", grad, places, grad_x, *windows.words(shape))
     return grad_x
 
 
 def round_clamp(v: Tensor, lo: int | Tensor, hi: int | Tensor, out: Tensor | None = None) -> Tensor:
     """Return ``clamp(round(v), lo, hi)``; ``out`` may be ``v`` itself."""
-    q = torch.empty_like(v) if out is None else out
+    q = _empty_like(v) if out is None else out
     _run("round_clamp", v, q, v.numel(), float(lo), float(hi))
     return q

@@ -61,3 +61,15 @@ def train(name: str, threads: int, /, *words: int | float) -> None:
     Raises:
         TypeError: no pass has that name and so many words.
     """
+
+def tensor(code: int, bits: int, /, *shape: int) -> Handle:
+    """Return a tensor of undefined values as a capsule of DLPack: kind of its type (0 int, 1 uint, 2 float), and bits.
+
+    It has 8 dimensions at most. Its memory is kept when it is freed, and taken by the next tensor of about its size.
+
+    Raises:
+        MemoryError: there is not so much.
+    """
+
+def release_tensors() -> None:
+    """Free the memory that is kept for tensors to come."""
