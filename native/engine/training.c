@@ -12,6 +12,7 @@
 #define LANES 16
 #define RUN 4096
 #define PIECE 256      /* elements that are computed aside at once; a divisor of RUN */
+#define SHORT 128      /* rows of fewer elements are brought together: many short loops are slow */
 #define PARTS 4        /* parts for every thread */
 #define GRAIN 32768    /* elements from which a second thread pays */
 
@@ -30,6 +31,24 @@ INLINE double lane_sum(const float *lanes) {
     for (int i = 0; i < LANES; i++) sum += (double)lanes[i];
     return sum;
 }
+
+/* Each of these adds to LANES lanes: values; squares of their distances from `mean`; products. */
+#define ADDER(name, parameters, added) \
+    INLINE void name parameters { \
+        float own[LANES]; \
+        memcpy(own, lanes, sizeof own); \
+        isize from = 0; \
+        for (; from + LANES <= count; from += LANES) \
+            for (int l = 0; l < LANES; l++) { \
+                const isize i = from + l; \
+                own[l] += added; \
+            } \
+        for (isize i = from; i < count; i++) own[0] += added; \
+        memcpy(lanes, own, sizeof own); \
+    }
+ADDER(add_values, (const float *a, isize count, float *lanes), a[i])
+ADDER(add_squares, (const float *a, float mean, isize count, float *lanes), (a[i] - mean) * (a[i] - mean))
+ADDER(add_products, (const float *a, const float *b, isize count, float *lanes), a[i] * b[i])
 
 /* ---- parts ------------------------------------------------------------------------------------------------------------ */
 
@@ -59,35 +78,30 @@ static void over(range_function run, const training_word *w, isize count, isize 
 /* ---- batch norm with statistics of the batch, and the rounding behind it ---------------------------------------------- */
 
 typedef struct {
-    const float *z, *weight, *bias; /* (outer, channels, inner); (channels) */
+    const float *z, *weight, *bias, *step; /* (outer, channels, inner); (channels), where NULL is 1 and 0; (steps) */
     float *q, *mean, *invstd, *running_mean, *running_var; /* running_…: may be NULL */
-    int64_t outer, channels, inner;
+    int64_t steps, outer, channels, inner;                 /* steps: 1 or channels */
     double momentum, eps, low, high;
 } normalize_words;
+
+/* γ and β of a channel, divided by the step of the result. */
+INLINE void in_steps(const float *weight, const float *bias, const float *step, int64_t steps, isize c, float *by, float *plus) {
+    const float of = step[steps > 1 ? c : 0];
+    *by = (weight ? weight[c] : 1.0f) / of, *plus = (bias ? bias[c] : 0.0f) / of;
+}
 
 /* The sum of a block, and that of the squares of its distances from its mean. */
 MULTIVERSION static void block_moments(const float *x, isize count, double *sum, double *squares) {
     *sum = *squares = 0;
     for (isize from = 0; from < count; from += RUN) {
-        const isize to = min_size(count, from + RUN);
         float lanes[LANES] = {0};
-        isize i = from;
-        for (; i + LANES <= to; i += LANES)
-            for (int l = 0; l < LANES; l++) lanes[l] += x[i + l];
-        for (; i < to; i++) lanes[0] += x[i];
+        add_values(x + from, min_size(RUN, count - from), lanes);
         *sum += lane_sum(lanes);
     }
     const float mean = (float)(*sum / (double)count);
     for (isize from = 0; from < count; from += RUN) {
-        const isize to = min_size(count, from + RUN);
         float lanes[LANES] = {0};
-        isize i = from;
-        for (; i + LANES <= to; i += LANES)
-            for (int l = 0; l < LANES; l++) {
-                const float d = x[i + l] - mean;
-                lanes[l] += d * d;
-            }
-        for (; i < to; i++) lanes[0] += (x[i] - mean) * (x[i] - mean);
+        add_squares(x + from, mean, min_size(RUN, count - from), lanes);
         *squares += lane_sum(lanes);
     }
     /* The mean was rounded to a float, and the distances are from that. */
@@ -99,28 +113,59 @@ MULTIVERSION static void scale_round(const float *x, float *y, isize count, floa
     for (isize i = 0; i < count; i++) y[i] = rounded(x[i] * scale + shift, low, high);
 }
 
+/* Rows of a channel that are taken at once, of `inner` elements each: together at most RUN elements where they are short. */
+static isize rows_at_once(isize inner) { return inner < SHORT ? RUN / inner : 1; }
+
+/* Rows that are `stride` apart: where they are several, brought together in `aside`. */
+MULTIVERSION static const float *together(const float *x, isize rows, isize stride, isize inner, float *restrict aside) {
+    if (rows == 1) return x;
+    for (isize n = 0; n < rows; n++)
+        for (isize i = 0; i < inner; i++) aside[n * inner + i] = x[n * stride + i];
+    return aside;
+}
+
+MULTIVERSION static void apart(const float *restrict from, float *restrict to, isize rows, isize stride, isize inner) {
+    for (isize n = 0; n < rows; n++)
+        for (isize i = 0; i < inner; i++) to[n * stride + i] = from[n * inner + i];
+}
+
+/* Keeps the statistics of a channel; returns what its values are multiplied by, and what is added. */
+static void keep_statistics(const normalize_words *w, isize c, double mean, double squares, float *scale, float *shift) {
+    const double count = (double)w->outer * (double)w->inner;
+    const float invstd = (float)(1 / sqrt(squares / count + w->eps));
+    w->mean[c] = (float)mean, w->invstd[c] = invstd;
+    if (w->running_mean) w->running_mean[c] = (float)(w->momentum * mean + (1 - w->momentum) * (double)w->running_mean[c]);
+    if (w->running_var)
+        w->running_var[c] = (float)(w->momentum * (squares / (count - 1)) + (1 - w->momentum) * (double)w->running_var[c]);
+    in_steps(w->weight, w->bias, w->step, w->steps, c, scale, shift);
+    *scale = invstd * *scale, *shift -= w->mean[c] * *scale;
+}
+
 static void normalize_channels(const training_word *given, isize from, isize to) {
     const normalize_words *w = (const normalize_words *)(const void *)given;
-    const isize outer = (isize)w->outer, channels = (isize)w->channels, inner = (isize)w->inner;
-    const double count = (double)outer * (double)inner;
+    const isize outer = (isize)w->outer, inner = (isize)w->inner, stride = (isize)w->channels * inner, most = rows_at_once(inner);
+    float aside[RUN], made[RUN];
+    const float *z = NULL;
     for (isize c = from; c < to; c++) {
+        float scale, shift;
         double mean = 0, squares = 0;
-        for (isize n = 0; n < outer; n++) { /* Chan et al. 1979 */
+        for (isize n = 0; n < outer; n += most) { /* Chan et al. 1979 */
+            const isize rows = min_size(most, outer - n);
+            const double before = (double)n * (double)inner, count = (double)rows * (double)inner;
             double sum, own;
-            block_moments(w->z + (n * channels + c) * inner, inner, &sum, &own);
-            const double before = (double)n * (double)inner, distance = sum / (double)inner - mean;
-            mean += distance / (double)(n + 1);
-            squares += own + distance * distance * before / (double)(n + 1);
+            z = together(w->z + c * inner + n * stride, rows, stride, inner, aside);
+            block_moments(z, rows * inner, &sum, &own);
+            const double distance = sum / count - mean;
+            mean += distance * count / (before + count);
+            squares += own + distance * distance * before * count / (before + count);
         }
-        const float invstd = (float)(1 / sqrt(squares / count + w->eps));
-        w->mean[c] = (float)mean, w->invstd[c] = invstd;
-        if (w->running_mean) w->running_mean[c] = (float)(w->momentum * mean + (1 - w->momentum) * (double)w->running_mean[c]);
-        if (w->running_var)
-            w->running_var[c] = (float)(w->momentum * (squares / (count - 1)) + (1 - w->momentum) * (double)w->running_var[c]);
-        const float scale = invstd * w->weight[c], shift = w->bias[c] - w->mean[c] * scale;
-        for (isize n = 0; n < outer; n++) {
-            const isize at = (n * channels + c) * inner;
-            scale_round(w->z + at, w->q + at, inner, scale, shift, (float)w->low, (float)w->high);
+        keep_statistics(w, c, mean, squares, &scale, &shift);
+        for (isize n = 0; n < outer; n += most) {
+            const isize rows = min_size(most, outer - n);
+            float *q = w->q + c * inner + n * stride;
+            if (outer > most) z = together(w->z + c * inner + n * stride, rows, stride, inner, aside);
+            scale_round(z, rows == 1 ? q : made, rows * inner, scale, shift, (float)w->low, (float)w->high);
+            if (rows > 1) apart(made, q, rows, stride, inner);
         }
     }
 }
@@ -131,9 +176,9 @@ static void normalize(const training_word *given, int threads) {
 }
 
 typedef struct {
-    const float *grad, *z, *weight, *bias, *mean, *invstd;
-    float *grad_z, *grad_weight, *grad_bias; /* grad_z may be NULL */
-    int64_t outer, channels, inner;
+    const float *grad, *z, *weight, *bias, *step, *mean, *invstd;
+    float *grad_z, *grad_weight, *grad_bias, *grad_step; /* grad_z may be NULL; grad_step: (channels) */
+    int64_t steps, outer, channels, inner;
     double low, high;
 } normalize_backward_words;
 
@@ -170,24 +215,41 @@ MULTIVERSION static void grad_inputs(const float *grad, const float *z, float *t
     }
 }
 
+/* Keeps the gradients of a channel's γ and β, and what those of its values need. */
+static void keep_gradients(const normalize_backward_words *w, isize c, double sum, double dot, normalize_channel *k) {
+    const double count = (double)w->outer * (double)w->inner, invstd = (double)w->invstd[c];
+    const double step = (double)w->step[w->steps > 1 ? c : 0], weight = dot * invstd / step, bias = sum / step;
+    w->grad_weight[c] = (float)weight, w->grad_bias[c] = (float)bias;
+    w->grad_step[c] = (float)(-(weight * (w->weight ? (double)w->weight[c] : 1) + bias * (w->bias ? (double)w->bias[c] : 0)) / step);
+    k->grad_mean = (float)(sum / count), k->slope = (float)(dot * invstd * invstd / count);
+}
+
 static void normalize_backward_channels(const training_word *given, isize from, isize to) {
     const normalize_backward_words *w = (const normalize_backward_words *)(const void *)given;
-    const isize outer = (isize)w->outer, channels = (isize)w->channels, inner = (isize)w->inner;
-    const double count = (double)outer * (double)inner;
+    const isize outer = (isize)w->outer, inner = (isize)w->inner, stride = (isize)w->channels * inner, most = rows_at_once(inner);
+    float z_aside[RUN], grad_aside[RUN], made[RUN];
+    const float *z = NULL, *grad = NULL;
     for (isize c = from; c < to; c++) {
-        const float scale = w->invstd[c] * w->weight[c], shift = w->bias[c] - w->mean[c] * scale;
+        float scale, shift;
+        in_steps(w->weight, w->bias, w->step, w->steps, c, &scale, &shift);
+        scale = w->invstd[c] * scale, shift -= w->mean[c] * scale;
         normalize_channel k = {scale, shift, (float)w->low, (float)w->high, w->mean[c], 0, 0, scale};
         double sum = 0, dot = 0;
-        for (isize n = 0; n < outer; n++) {
-            const isize at = (n * channels + c) * inner;
-            grad_sums(w->grad + at, w->z + at, inner, &k, &sum, &dot);
+        for (isize n = 0; n < outer; n += most) {
+            const isize rows = min_size(most, outer - n), at = c * inner + n * stride;
+            grad = together(w->grad + at, rows, stride, inner, grad_aside);
+            z = together(w->z + at, rows, stride, inner, z_aside);
+            grad_sums(grad, z, rows * inner, &k, &sum, &dot);
         }
-        const double invstd = (double)w->invstd[c];
-        w->grad_weight[c] = (float)(dot * invstd), w->grad_bias[c] = (float)sum;
-        k.grad_mean = (float)(sum / count), k.slope = (float)(dot * invstd * invstd / count);
-        for (isize n = 0; w->grad_z && n < outer; n++) {
-            const isize at = (n * channels + c) * inner;
-            grad_inputs(w->grad + at, w->z + at, w->grad_z + at, inner, &k);
+        keep_gradients(w, c, sum, dot, &k);
+        for (isize n = 0; w->grad_z && n < outer; n += most) {
+            const isize rows = min_size(most, outer - n), at = c * inner + n * stride;
+            if (outer > most) {
+                grad = together(w->grad + at, rows, stride, inner, grad_aside);
+                z = together(w->z + at, rows, stride, inner, z_aside);
+            }
+            grad_inputs(grad, z, rows == 1 ? w->grad_z + at : made, rows * inner, &k);
+            if (rows > 1) apart(made, w->grad_z + at, rows, stride, inner);
         }
     }
 }
@@ -318,17 +380,6 @@ typedef struct {
 /* The smallest float that does not round to `high` or less: a tie is rounded to even. */
 static float beyond(float high) { return fmodf(high, 2) == 0 ? nextafterf(high + 0.5f, INFINITY) : high + 0.5f; }
 
-/* Adds Σ a·b to LANES lanes. */
-INLINE void add_products(const float *a, const float *b, isize count, float *lanes) {
-    float own[LANES];
-    memcpy(own, lanes, sizeof own);
-    isize i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int l = 0; l < LANES; l++) own[l] += a[i + l] * b[i + l];
-    for (; i < count; i++) own[0] += a[i] * b[i];
-    memcpy(lanes, own, sizeof own);
-}
-
 /* A piece of a row. What is written may be what was read, so it is computed aside. */
 MULTIVERSION static void piece_backward(const piece_words *w, const float *grad, const float *x, const int8_t *q, float *to, isize count,
                                         float *q_lanes, float *x_lanes) {
@@ -344,17 +395,14 @@ MULTIVERSION static void piece_backward(const piece_words *w, const float *grad,
     memcpy(to, passing, (size_t)count * sizeof *passing);
 }
 
-static void row_backward(const rows_backward_words *w, isize row, double *dot_q, double *dot_weight) {
-    const isize columns = (isize)w->columns, at = row * columns;
-    const float high = beyond(w->bounds ? w->bounds[row] : (float)w->high);
-    const float low = -beyond(w->bounds ? w->bounds[row] : -(float)w->low);
-    const piece_words piece = {w->factor ? w->factor[row] : 1.0f, w->scale[row], w->step[row], low, high};
-    for (isize from = 0; from < columns; from += RUN) {
+/* A row of `columns` from element `at` on. */
+static void row_backward(const piece_words *piece, const float *grad, const float *x, const int8_t *q, float *to, isize at, isize columns,
+                         double *dot_q, double *dot_weight) {
+    for (isize from = at; from < at + columns; from += RUN) {
         float q_lanes[LANES] = {0}, x_lanes[LANES] = {0};
-        const isize end = min_size(columns, from + RUN);
+        const isize end = min_size(at + columns, from + RUN);
         for (isize i = from; i < end; i += PIECE)
-            piece_backward(&piece, w->grad + at + i, w->weight + at + i, w->q + at + i, w->grad_weight + at + i,
-                           min_size(PIECE, end - i), q_lanes, x_lanes);
+            piece_backward(piece, grad + i, x + i, q + i, to + i, min_size(PIECE, end - i), q_lanes, x_lanes);
         *dot_q += lane_sum(q_lanes);
         *dot_weight += lane_sum(x_lanes);
     }
@@ -362,9 +410,12 @@ static void row_backward(const rows_backward_words *w, isize row, double *dot_q,
 
 static void backward_some(const training_word *given, isize from, isize to) {
     const rows_backward_words *w = (const rows_backward_words *)(const void *)given;
+    const isize columns = (isize)w->columns;
     for (isize r = from; r < to; r++) {
         double dot_q = 0, dot_weight = 0;
-        row_backward(w, r, &dot_q, &dot_weight);
+        const float high = beyond(w->bounds ? w->bounds[r] : (float)w->high), low = -beyond(w->bounds ? w->bounds[r] : -(float)w->low);
+        const piece_words piece = {w->factor ? w->factor[r] : 1.0f, w->scale[r], w->step[r], low, high};
+        row_backward(&piece, w->grad, w->weight, w->q, w->grad_weight, r * columns, columns, &dot_q, &dot_weight);
         w->dot_q[r] = (float)dot_q, w->dot_weight[r] = (float)dot_weight;
     }
 }
@@ -372,6 +423,87 @@ static void backward_some(const training_word *given, isize from, isize to) {
 static void rows_backward(const training_word *given, int threads) {
     const rows_backward_words *w = (const rows_backward_words *)(const void *)given;
     over(backward_some, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+/* ---- weights behind which a batch norm is folded -------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *weight, *gamma, *variance, *shrink, *learned, *input; /* (rows, columns); (rows), NULL where not; (1) or NULL */
+    float *factor, *slope, *scale, *m, *product;                       /* (rows); product: (rows, columns) */
+    int8_t *bytes;                                                     /* (rows, columns) */
+    int64_t rows, columns;
+    double eps, largest, pairs, dead, smallest, low, high; /* pairs: 0 where two integers may be of any size */
+} fold_words;
+
+/* The larger one; NaN where one is NaN. */
+INLINE float larger(float a, float b) { return a != a || a > b ? a : b; }
+
+/* factor: γ / √(σ² + ε) / shrink, with 1 for 0; slope: its derivative with respect to γ; scale: the least that holds a row. */
+static void fold_some(const training_word *given, isize from, isize to) {
+    const fold_words *w = (const fold_words *)(const void *)given;
+    const isize columns = (isize)w->columns;
+    for (isize r = from; r < to; r++) {
+        float slope = 1 / sqrtf(w->variance[r] + (float)w->eps), factor = w->gamma ? w->gamma[r] * slope : slope, first, second;
+        if (w->shrink) slope /= w->shrink[r], factor /= w->shrink[r];
+        if (factor == 0) factor = 1, slope = 0;
+        w->factor[r] = factor, w->slope[r] = slope, w->scale[r] = 0;
+        if (w->learned && !(w->pairs > 0)) continue;
+        row_largest(w->weight + r * columns, factor, columns, &first, &second);
+        w->scale[r] = first / (float)w->largest;
+        if (w->pairs > 0) w->scale[r] = larger(w->scale[r], (columns > 1 ? first + second : first) / (float)w->pairs);
+    }
+}
+
+static void multiply_folded(const training_word *given, isize from, isize to) {
+    const fold_words *w = (const fold_words *)(const void *)given;
+    const multiply_words rows = {w->weight, w->factor,  w->scale, NULL,   w->m, w->product,
+                                 w->bytes,  w->rows, w->columns, w->low, w->high};
+    for (isize r = from; r < to; r++) {
+        w->m[r] = w->scale[r] / w->factor[r];
+        if (w->input) w->m[r] *= w->input[0];
+        row_multiply(&rows, r);
+    }
+}
+
+static void fold(const training_word *given, int threads) {
+    const fold_words *w = (const fold_words *)(const void *)given;
+    over(fold_some, given, (isize)w->rows, (isize)w->columns, threads);
+    float most = 0;
+    for (isize r = 0; r < (isize)w->rows; r++) most = larger(most, w->scale[r]);
+    const float least = larger((float)w->dead * most, (float)w->smallest);
+    for (isize r = 0; r < (isize)w->rows; r++) {
+        if (!w->learned) w->scale[r] = larger(w->scale[r], least);
+        else w->scale[r] = w->pairs > 0 ? larger(w->learned[r], larger(w->scale[r], least)) : w->learned[r];
+    }
+    over(multiply_folded, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+typedef struct {
+    const float *grad, *weight, *factor, *slope, *scale, *m; /* grad: of product; the rest as fold_words */
+    const int8_t *bytes;
+    float *grad_weight, *grad_gamma, *grad_scale, *grad_input; /* grad_weight may be grad; (rows), grad_input: of each row */
+    int64_t rows, columns;
+    double low, high;
+} fold_backward_words;
+
+static void fold_backward_some(const training_word *given, isize from, isize to) {
+    const fold_backward_words *w = (const fold_backward_words *)(const void *)given;
+    for (isize r = from; r < to; r++) {
+        const double factor = (double)w->factor[r], scale = (double)w->scale[r], m = (double)w->m[r];
+        const piece_words piece = {w->factor[r], w->scale[r], w->m[r] * w->factor[r] / w->scale[r], -beyond(-(float)w->low),
+                                   beyond((float)w->high)};
+        double dot_q = 0, dot_weight = 0;
+        row_backward(&piece, w->grad, w->weight, w->bytes, w->grad_weight, r * (isize)w->columns, (isize)w->columns, &dot_q, &dot_weight);
+        /* of m·R(w·f/s), where m = s/f times the input's scale */
+        w->grad_gamma[r] = (float)((dot_weight / scale - dot_q / factor) * m * (double)w->slope[r]);
+        w->grad_scale[r] = (float)((dot_q - dot_weight * factor / scale) * m / scale);
+        w->grad_input[r] = (float)(dot_q * scale / factor);
+    }
+}
+
+static void fold_backward(const training_word *given, int threads) {
+    const fold_backward_words *w = (const fold_backward_words *)(const void *)given;
+    over(fold_backward_some, given, (isize)w->rows, (isize)w->columns, threads);
 }
 
 typedef struct {
@@ -604,6 +736,8 @@ static const struct {
     PASS(round_rows, round_words),
     PASS(rows_backward, rows_backward_words),
     PASS(multiply_rows, multiply_words),
+    PASS(fold, fold_words),
+    PASS(fold_backward, fold_backward_words),
     PASS(expand_rows, expand_words),
     PASS(add, add_words),
     PASS(add_backward, add_backward_words),

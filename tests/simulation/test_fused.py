@@ -21,6 +21,7 @@ from intact8.simulation.ops.quantized_add import _dot, add_round
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.weights.grid import Limits, on_grid
 from intact8.simulation.weights.layout import per_output
+from intact8.train.fused import Gains
 from intact8.train.fused_batch_norm import Rounding, Running, normalize_round
 from intact8.train.straight_through import clipped, quantize_ste, round_ste
 from intact8.train.weight_scales import two_largest
@@ -91,7 +92,12 @@ def test_batch_norm_and_rounding(first: bool) -> None:
     mean, var = torch.zeros(5), torch.ones(5)
     seen: list[Tensor] = []
     watch = lambda v: seen.append(v.clone())  # noqa: E731
-    fused = normalize_round(*one, Running(mean, var, 0.1, norm.eps), Rounding(0, 20, watch, first))  # type: ignore[arg-type]
+    fused = normalize_round(
+        one[0],
+        Gains(one[1], one[2], torch.tensor(1.0)),
+        Running(mean, var, 0.1, norm.eps),
+        Rounding(0, 20, watch, first),
+    )  # type: ignore[arg-type]
     v = F.batch_norm(two[0], norm.running_mean, norm.running_var, two[1], two[2], True, 0.1, norm.eps)  # type: ignore[arg-type]
     torch.testing.assert_close(seen[0], v.detach())
     expected = round_ste(clamp(v, 0, 20)) if first else clamp(round_ste(v), 0, 20)

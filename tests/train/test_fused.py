@@ -10,18 +10,32 @@ import torch
 from tests.train.networks import batch, prepared
 from torch import Tensor, nn
 
+from intact8.arithmetic.affine import SMALLEST_SCALE
+from intact8.calibration.weights import DEAD
 from intact8.simulation.ops import quantized_add
 from intact8.train import fused
 from intact8.train.fused_batch_norm import Rounding, Running, normalize_round
-from intact8.train.straight_through import clipped, rounding_to
-from intact8.train.weight_scales import largest_magnitudes, two_largest
+from intact8.train.straight_through import clipped, forward_as, round_ste, rounding_to
+from intact8.train.weight_scales import largest_magnitudes, live_weight_scales, two_largest
 
 pytestmark = [
     pytest.mark.usefixtures("threads"),
     pytest.mark.skipif(fused._library is None, reason="the compiled module is not there"),
 ]
 
-SHAPES = [(2, 3), (7, 1), (5, 2, 17), (3, 8, 5, 5), (1, 4, 9, 21), (2, 3, 4, 5, 6), (2, 2, 70, 71)]
+SHAPES = [
+    (2, 3),
+    (7, 1),
+    (5, 2, 17),
+    (300, 3, 25),
+    (9000, 2),
+    (2, 3, 127),
+    (2, 3, 128),
+    (3, 8, 5, 5),
+    (1, 4, 9, 21),
+    (2, 3, 4, 5, 6),
+    (2, 2, 70, 71),
+]
 
 
 def close(got: Tensor, wanted: Tensor) -> bool:
@@ -36,26 +50,34 @@ def same_integers(got: Tensor, exact: Tensor, lo: int, hi: int) -> bool:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("first", [False, True])
-def test_batch_norm_and_rounding(shape: tuple[int, ...], first: bool) -> None:
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_batch_norm_and_rounding(shape: tuple[int, ...], first: bool, steps: bool, plain: bool) -> None:
     torch.manual_seed(0)
     channels, (lo, hi) = shape[1], (-20, 90)
     z = (torch.randn(shape) * 3 + 1).requires_grad_()
     weight, bias = (torch.rand(channels) * 40 + 1).requires_grad_(), torch.randn(channels, requires_grad=True)
     grad, found = torch.randn(shape), {}
+    step = (torch.rand(channels if steps else ()) + 0.5).requires_grad_()
     for passes in (True, False):
         mean, var = torch.zeros(channels), torch.ones(channels)
         # A watcher is a reason to go the way of torch.
         to = Rounding(lo, hi, None if passes else lambda v: None, first)
-        q = normalize_round(z, weight, bias, Running(mean, var, 0.3, 1e-5), to)
-        found[passes] = (q, mean, var, *torch.autograd.grad(q, (z, weight, bias), grad))
+        gains = fused.Gains(None, None, step) if plain else fused.Gains(weight, bias, step)
+        q = normalize_round(z, gains, Running(mean, var, 0.3, 1e-5), to)
+        found[passes] = (q, mean, var, *torch.autograd.grad(q, (z, *gains.known), grad))
     assert all(close(a, b) for a, b in zip(found[True][1:3], found[False][1:3], strict=True))
     if z.numel() > 4 * channels:
-        assert all(close(a, b) for a, b in zip(found[True][3:], found[False][3:], strict=True))
+        assert all(close(a, b) for a, b in zip(found[True][3:-1], found[False][3:-1], strict=True))
+        size = float(grad.norm() * q.detach().norm() / step.min())  # terms of the step's gradient may cancel
+        assert (found[True][-1] - found[False][-1]).norm() <= 1e-5 * size
     dims = [d for d in range(z.dim()) if d != 1]
     rows = (1, -1, *[1] * (z.dim() - 2))
     x = z.detach().double()
     scaled = (x - x.mean(dims, keepdim=True)) / (x.var(dims, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    exact = scaled * weight.detach().double().reshape(rows) + bias.detach().double().reshape(rows)
+    if not plain:
+        scaled = scaled * weight.detach().double().reshape(rows) + bias.detach().double().reshape(rows)
+    exact = scaled / (step.detach().double().reshape(rows) if steps else step.detach().double())
     assert same_integers(found[True][0], exact, lo, hi) and same_integers(found[False][0], exact, lo, hi)
 
 
@@ -82,6 +104,55 @@ def test_rows_of_weights(shape: tuple[int, ...], folded: bool, limits: tuple[int
     to_weight, dot_q, dot_weight = fused.rows_backward(grad.clone(), compact, taken, step)
     assert torch.equal(to_weight, inside * step.reshape(rows))
     assert close(dot_q, (grad * q).flatten(1).sum(1)) and close(dot_weight, (inside * weight).flatten(1).sum(1))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (5, 15), (6, 33), (3, 8, 3, 3), (70, 2, 7, 7), (2, 4999)], ids=str)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_weights_with_a_folded_batch_norm(shape: tuple[int, ...], bits: int, learned: bool, plain: bool) -> None:
+    """The pass gives the integers and the gradients of the formulas, with a dead channel and a γ of 0."""
+    torch.manual_seed(3)
+    channels, largest = shape[0], 2 ** (bits - 1) - 1
+    weight, gamma, variance = torch.randn(shape), torch.randn(channels), torch.rand(channels) + 0.1
+    weight[-1] *= 1e-30
+    gamma[0] = 0
+    shrink, scale_x = None if plain else torch.rand(channels) + 0.5, None if plain else torch.tensor(0.03)
+    scales = torch.rand(channels) * 0.1 if learned else None
+    pairs, eps, rows = 126 if bits == 8 else 0, 1e-3, (-1, *[1] * (len(shape) - 1))
+    ends = (-math.inf, math.inf) if bits == 8 or not learned else (float(-largest), float(largest))
+    how = fused.Fold(None if plain else gamma, variance, shrink, scales, eps, largest, pairs, *ends)
+    made = fused.fold(weight, how, scale_x, DEAD, SMALLEST_SCALE)
+
+    leaves = [t.clone().requires_grad_() for t in (weight, gamma, torch.ones(()) if plain else scale_x)]
+    w, g, s_x = leaves
+    factor = 1 / torch.sqrt(variance + eps)
+    factor = factor if plain else factor * g / shrink
+    factor = torch.where(factor == 0, 1.0, factor)
+    torch.testing.assert_close(made.factor, factor.detach(), rtol=3e-7, atol=0.0)  # torch's roots are off by a bit
+    factor = forward_as(made.factor, factor)
+    scale = live_weight_scales(weight.flatten(1), -largest, largest, "minmax", bits == 8, factor.detach())
+    own = None if scales is None else scales.clone().requires_grad_()
+    if own is not None:
+        scale = forward_as(torch.maximum(own.detach(), scale), own) if pairs else own
+    v = w * factor.reshape(rows) / scale.reshape(rows)
+    q = round_ste(v) if ends[1] == math.inf else round_ste(v).clamp(*ends)
+    product = q * (scale / factor * s_x).reshape(rows)
+    assert torch.equal(made.scale, scale.detach())
+    assert torch.equal(made.q, q.detach().to(torch.int8)) and torch.equal(made.product, product.detach())
+    grad = torch.randn(shape)
+    asked = [t for t in (w, None if plain else g, own, None if plain else s_x) if t is not None]
+    wanted = iter(torch.autograd.grad(product, asked, grad))
+    found = fused.fold_backward(grad.clone(), weight, made, ends)
+    size = float(grad.norm() * product.detach().norm())  # terms of gradients cancel
+    assert close(found[0], next(wanted))
+    for there, got, unit in (
+        (not plain, found[1], 0.1),
+        (learned, found[2], float(scale.detach().min())),
+        (not plain, found[3], 0.03),
+    ):
+        if there:
+            assert (got - next(wanted)).norm() <= 1e-5 * size / unit
 
 
 def test_bounds_of_rows() -> None:
@@ -131,7 +202,7 @@ def test_nan_stays() -> None:
     z = torch.randn(2, 3, 5)
     z[0, 1, 2] = math.nan
     to = Rounding(0, 255)
-    q = normalize_round(z, torch.ones(3), torch.zeros(3), Running(None, None, 0.1, 1e-5), to)
+    q = normalize_round(z, fused.Gains(None, None, torch.tensor(1.0)), Running(None, None, 0.1, 1e-5), to)
     assert q.isnan().any((0, 2)).tolist() == [False, True, False]
 
 

@@ -10,6 +10,7 @@ not, the caller computes the same with torch.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -114,37 +115,52 @@ def _run(name: str, *words: Tensor | float | None) -> None:
     _library.train(name, torch.get_num_threads(), *given)
 
 
+class Gains(NamedTuple):
+    """What a batch norm multiplies by and adds, (C,), None for 1 and 0, and the step of the result, (C,) or ()."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    step: Tensor
+
+    @property
+    def known(self) -> list[Tensor]:
+        """Those that are not None."""
+        return [t for t in self if t is not None]
+
+
 def normalize(
     z: Tensor,
-    weight: Tensor,
-    bias: Tensor,
+    gains: Gains,
     running: tuple[Tensor | None, Tensor | None, float, float],
     lo: int | Tensor,
     hi: int | Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)``, µ and 1/√(σ² + ε) of the batch, as torch's batch norm.
+    """Return ``clamp(round((γ·(z − µ)/√(σ² + ε) + β) / s), lo, hi)``, µ and 1/√(σ² + ε) of the batch.
 
-    ``z`` is (N, C, …) with more than one value per channel; ``running`` are mean, variance, momentum and ε.
+    It is torch's batch norm, in steps s of the result. ``z`` is (N, C, …) with more than one value per channel;
+    ``running`` are mean, variance, momentum and ε.
     """
-    q, mean, invstd = _empty_like(z), torch.empty_like(weight), torch.empty_like(weight)
+    shape = shape_of(z)
+    q, mean, invstd = _empty_like(z), torch.empty(shape.channels), torch.empty(shape.channels)
     running_mean, running_var, momentum, eps = running
-    words = z, weight, bias, q, mean, invstd, running_mean, running_var, *shape_of(z), momentum, eps
+    words = z, *gains, q, mean, invstd, running_mean, running_var, gains.step.numel(), *shape, momentum, eps
     _run("normalize", *words, float(lo), float(hi))
     return q, mean, invstd
 
 
 def normalize_backward(
-    grad: Tensor, saved: tuple[Tensor, ...], limits: tuple[float, float], *, wants_input: bool
-) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Return gradients of z, γ and β; ``saved`` are z, γ, β, µ and 1/√(σ² + ε).
+    grad: Tensor, z: Tensor, gains: Gains, batch: Sequence[Tensor], limits: tuple[float, float], *, wants_input: bool
+) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+    """Return gradients of z, γ, β and the step; ``batch`` are µ and 1/√(σ² + ε).
 
     Gradients pass where the value before rounding lies between the limits.
     """
-    z, weight = saved[:2]
+    shape = shape_of(z)
     grad_z = _empty_like(z) if wants_input else None
-    grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
-    _run("normalize_backward", grad, *saved, grad_z, grad_weight, grad_bias, *shape_of(z), *limits)
-    return grad_z, grad_weight, grad_bias
+    grads = [torch.empty(shape.channels) for _ in range(3)]
+    _run("normalize_backward", grad, z, *gains, *batch, grad_z, *grads, gains.step.numel(), *shape, *limits)
+    weight, bias, step = grads
+    return grad_z, weight, bias, step if gains.step.numel() > 1 else step.sum().reshape(gains.step.shape)
 
 
 def two_largest(rows: Tensor, factor: Tensor | None = None) -> Tensor:
@@ -190,6 +206,60 @@ def multiply_rows(rows: Rows, m: Tensor) -> tuple[Tensor, Tensor]:
     given = rows.weight, rows.factor, rows.scale, rows.bounds, m, product, compact
     _run("multiply_rows", *given, *rows.sizes, rows.lo, rows.hi)
     return product, compact
+
+
+class Fold(NamedTuple):
+    """How a weight (O, …) is rounded where a batch norm is folded in: ``round(w·f / s)``, f = γ/√(σ² + ε)/shrink.
+
+    Attributes:
+        gamma, variance, shrink: numbers per row, (O,); gamma and shrink may be None.
+        learned: scales s; None where they follow from the largest weights of a row.
+        eps: ε.
+        largest: integer of the largest weight.
+        pairs: what the two largest integers of a row may add up to; 0 where that is anything.
+        lo, hi: integers are clipped to these; infinite where the scales hold all.
+    """
+
+    gamma: Tensor | None
+    variance: Tensor
+    shrink: Tensor | None
+    learned: Tensor | None
+    eps: float
+    largest: float
+    pairs: float
+    lo: float
+    hi: float
+
+
+class Folded(NamedTuple):
+    """Integers q (int8) times m = s/f, times the scale of the input; and f, its derivative to γ, s and m, all (O,)."""
+
+    product: Tensor
+    q: Tensor
+    factor: Tensor
+    slope: Tensor
+    scale: Tensor
+    m: Tensor
+
+
+def fold(weight: Tensor, how: Fold, input_scale: Tensor | None, dead: float, smallest: float) -> Folded:
+    """Fold, scale and round a weight. Scales are at least ``dead`` times the largest one, and ``smallest``."""
+    made = Folded(_empty_like(weight), _empty_like(weight, torch.int8), *(torch.empty(len(weight)) for _ in range(4)))
+    given = weight, how.gamma, how.variance, how.shrink, how.learned, input_scale
+    sizes = len(weight), weight.numel() // len(weight)
+    numbers = map(float, (how.eps, how.largest, how.pairs, dead, smallest, how.lo, how.hi))
+    _run("fold", *given, made.factor, made.slope, made.scale, made.m, made.product, made.q, *sizes, *numbers)
+    return made
+
+
+def fold_backward(
+    grad: Tensor, weight: Tensor, made: Folded, limits: tuple[float, float]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return gradients of the weight, γ, s and the input's scale from that of ``product``, which is overwritten."""
+    rows = [torch.empty(len(grad)) for _ in range(3)]
+    words = grad, weight, made.factor, made.slope, made.scale, made.m, made.q, grad, *rows
+    _run("fold_backward", *words, len(grad), grad.numel() // len(grad), *map(float, limits))
+    return grad, rows[0], rows[1], rows[2].sum()
 
 
 def expand_rows(q: Tensor, m: Tensor) -> Tensor:

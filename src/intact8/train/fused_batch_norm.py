@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -50,30 +51,34 @@ class Rounding(NamedTuple):
     first: bool = False
 
 
-def normalize_round(z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
-    """Return ``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)`` with µ and σ² of the batch, float32.
+def normalize_round(z: Tensor, gains: fused.Gains, running: Running, to: Rounding) -> Tensor:
+    """Return ``clamp(round((γ·(z − µ)/√(σ² + ε) + β) / s), lo, hi)`` with µ and σ² of the batch, float32.
 
-    ``z`` is (N, C, …); γ (``weight``) and β (``bias``) are (C,) in steps of the result; ``running`` is updated in
-    place. The gradient passes the rounding straight through; for it ``z`` and numbers per channel are kept.
+    ``z`` is (N, C, …), ``gains`` are γ, β and the step s of the result; ``running`` is updated in place. The gradient
+    passes the rounding straight through; for it ``z`` and numbers per channel are kept.
     """
-    q: Tensor = _NormalizeRound.apply(z, weight, bias, running, to)  # type: ignore[no-untyped-call]
+    q: Tensor = _NormalizeRound.apply(z, *gains, running, to)  # type: ignore[no-untyped-call]
     return q
 
 
 class _NormalizeRound(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
+    def forward(
+        ctx: Any, z: Tensor, weight: Tensor | None, bias: Tensor | None, step: Tensor, running: Running, to: Rounding
+    ) -> Tensor:
         ctx.to, ctx.eps, lo, hi = to, running.eps, to.lo, to.hi
-        ctx.fused = to.watch is None and fused.usable(z, weight, bias, *(t for t in running[:2] if t is not None))
+        gains = fused.Gains(weight, bias, step)
+        ctx.fused = to.watch is None and fused.usable(z, *gains.known, *(t for t in running[:2] if t is not None))
         if ctx.fused:
-            q, mean, invstd = fused.normalize(z, weight, bias, running, lo, hi)
-            ctx.save_for_backward(z, weight, bias, mean, invstd)
+            q, mean, invstd = fused.normalize(z, gains, running, lo, hi)
+            ctx.save_for_backward(z, *gains, mean, invstd)
             return q
+        by, plus = _in_steps(z, gains)
         # What torch.batch_norm calls: it chooses cuDNN on GPUs, and the backward pass has to follow its choice.
         v, mean, invstd, ctx.reserve, ctx.choice = torch.ops.aten._batch_norm_impl_index(
-            z, weight, bias, running.mean, running.var, True, running.momentum, running.eps, True
+            z, by, plus, running.mean, running.var, True, running.momentum, running.eps, True
         )
-        ctx.save_for_backward(z, weight, bias, mean, invstd)
+        ctx.save_for_backward(z, *gains, mean, invstd)
         if to.watch is not None:
             to.watch(v)
         return clamp_(v.round_(), lo, hi)
@@ -81,15 +86,31 @@ class _NormalizeRound(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        z, weight, bias, mean, invstd = saved = ctx.saved_tensors
+        z, *of_norm, mean, invstd = ctx.saved_tensors
+        gains, wants = fused.Gains(*of_norm), ctx.needs_input_grad
         if ctx.fused:
             ends = clipping_ends(ctx.to.lo, ctx.to.hi, first=ctx.to.first)
-            grads_of = fused.normalize_backward(grads[0].contiguous(), saved, ends, wants_input=ctx.needs_input_grad[0])
-            return *grads_of, None, None
-        v = torch.native_batch_norm(z, weight, bias, mean, invstd.reciprocal().square_(), False, 0.0, 0.0)[0]
+            grad = grads[0].contiguous()
+            found = fused.normalize_backward(grad, z, gains, (mean, invstd), ends, wants_input=wants[0])
+            return *_wanted(found, gains), None, None
+        by, plus = _in_steps(z, gains)
+        v = torch.native_batch_norm(z, by, plus, mean, invstd.reciprocal().square_(), False, 0.0, 0.0)[0]
         grad = clipped(grads[0], v, ctx.to.lo, ctx.to.hi, out=v, first=ctx.to.first)
-        wants = list(ctx.needs_input_grad[:3])
-        found = torch.ops.aten._batch_norm_impl_index_backward(
-            ctx.choice, z, grad, weight, None, None, mean, invstd, True, ctx.eps, wants, ctx.reserve
+        grad_z, to_by, to_plus = torch.ops.aten._batch_norm_impl_index_backward(
+            ctx.choice, z, grad, by, None, None, mean, invstd, True, ctx.eps, [wants[0], True, True], ctx.reserve
         )
-        return *found, None, None
+        to_step = -((to_by * by + to_plus * plus) / gains.step).sum_to_size(gains.step.shape)
+        return *_wanted((grad_z, to_by / gains.step, to_plus / gains.step, to_step), gains), None, None
+
+
+def _in_steps(z: Tensor, gains: fused.Gains) -> tuple[Tensor, Tensor]:
+    """Return γ and β in steps of the result, (C,)."""
+    channels = z.shape[1]
+    weight = z.new_ones(channels) if gains.weight is None else gains.weight
+    bias = z.new_zeros(channels) if gains.bias is None else gains.bias
+    return weight / gains.step, bias / gains.step
+
+
+def _wanted(found: Sequence[Tensor | None], gains: fused.Gains) -> list[Tensor | None]:
+    """Return gradients of z, γ, β and the step, without those of numbers that are not there."""
+    return [found[0], *(None if of is None else grad for of, grad in zip(gains, found[1:], strict=True))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -9,8 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from intact8.calibration.weights import PAIR_LIMIT
 from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import EXACT, chunk_edges, convolve, per_channel
+from intact8.simulation.ops.folded_sum import folded_sum
 from intact8.simulation.ops.integer_conv import Exact, weighted_sum
 from intact8.simulation.ops.integer_op import finish, output_limits, quantize_to, watcher
 from intact8.simulation.quantized_tensor import Quantized, Value, real
@@ -26,6 +29,8 @@ from intact8.simulation.weights.folding import (
 from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
 from intact8.simulation.weights.layout import output_first, per_input, per_output, transposed
 from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, shifted, weight_limits
+from intact8.train import fused
+from intact8.train.fused import Fold, Gains
 from intact8.train.fused_batch_norm import Rounding, can_fuse, count_batch, normalize_round
 from intact8.train.snapshot import Snapshot
 from intact8.train.straight_through import forward_as
@@ -45,6 +50,17 @@ class Integers:
     def weight(self) -> Tensor:
         """The integer weight, float32, in the module's layout."""
         return self.grid.q
+
+
+class Multiplied(NamedTuple):
+    """Integers of a layer; the ratio of scales that its sums are multiplied by, and m, which stands for it; the bias
+    times m; and how sums are computed exactly."""
+
+    integers: Integers
+    nominal: Tensor
+    m: Tensor
+    bias: Tensor
+    exact: Exact | None
 
 
 class LiveBatchNorms(NamedTuple):
@@ -173,15 +189,13 @@ class Affine:
         return clamps and point.active and not point.learns_ends and can_fuse(norm, z)
 
     def _normalized(self, z: Tensor, norm: Any, point: QuantPoint) -> Tensor:
-        """Return batch norm, fused clamp and rounding in one step: γ and β are divided by the output's scale."""
+        """Return batch norm, fused clamp and rounding in one step."""
         node, step = self.node, point.live_scale
         if "equalize.out" in node.params:
             step = step * self.tensors[node.params["equalize.out"]]
-        weight = (z.new_ones(z.shape[1]) if norm.weight is None else norm.weight) / step
-        bias = (z.new_zeros(z.shape[1]) if norm.bias is None else norm.bias) / step
         z_y, (lo, hi) = point.zero_point_value, output_limits(node, point)
         to = Rounding(lo - z_y, hi - z_y, watcher(node, point), point.learns_range)
-        return normalize_round(z, weight, bias, count_batch(norm), to)
+        return normalize_round(z, Gains(norm.weight, norm.bias, step), count_batch(norm), to)
 
     def _unfolded(self, value: Value, live: LiveBatchNorms) -> Tensor:
         """Return the sum in front of a live batch norm, or behind one (``pre``)."""
@@ -192,6 +206,11 @@ class Affine:
         weight = self.tensors[p["weight"]]
         if "equalize.in" in p:
             weight = weight * per_input(self.tensors[p["equalize.in"]], weight, node)
+        fold = self._fold(weight)
+        if fold is not None:
+            x, scale = (value.q, value.point.live_scale) if isinstance(value, Quantized) else (value, None)
+            if scale is None or fused.usable(scale):
+                return folded_sum(node, x, weight, fold, scale, bias)
         factor = self._folded_factor(weight)
         if "pre" in node.attrs:
             x = real(value) if live.before is None else live.before(real(value))
@@ -210,6 +229,29 @@ class Affine:
         if isinstance(value, Quantized):
             return weighted_sum(node, value.q, grid, m * value.point.live_scale, bias, whole=value.whole)
         return weighted_sum(node, value, grid, m, bias)
+
+    def _fold(self, weight: Tensor) -> Fold | None:
+        """Return how a fused pass rounds the weight with the batch norm behind it folded in; None where none does."""
+        node, p, wp = self.node, self.node.params, self.weight_point
+        if wp is None or not self._rounds_weights or not wp.follows_rows or transposed(node):
+            return None
+        if node.op == "scale_shift" or "pre" in node.attrs or "bn" not in node.attrs or "correct.rounding" in p:
+            return None
+        learned = None if wp.source != "learned" or wp.learner is None else wp.learner()
+        roles = "bn.weight", "bn.running_var", "equalize.out"
+        gamma, variance, shrink = (self.tensors[p[role]] if role in p else None for role in roles)
+        given = [t for t in (weight, gamma, variance, shrink, learned) if t is not None]
+        if (
+            variance is None
+            or not weight.numel()
+            or not fused.usable(*given)
+            or any(len(t) != len(weight) for t in given)
+        ):
+            return None
+        pairs = PAIR_LIMIT if wp.can_saturate else 0
+        lo, hi = (-math.inf, math.inf) if wp.holds_all else (wp.lo, wp.hi)
+        largest = wp.hi if pairs else max(-wp.lo, wp.hi)
+        return Fold(gamma, variance, shrink, learned, node.attrs["bn"]["eps"], largest, pairs, lo, hi)
 
     def _folded_factor(self, weight: Tensor) -> Tensor:
         """Return what folding multiplies the weight by, with ones for zeros; broadcasts against ``weight``."""
@@ -260,29 +302,42 @@ class Affine:
 
         return self._cached("exact", [n.weight, n.bias, x_point.zero_point], decide)
 
+    def _multiplied(self, x_point: QuantPoint, resolved: bool) -> Multiplied:
+        """Return integer weights for inputs of ``x_point``, and what their sums are multiplied by."""
+        point, req = self.point, self.requantization
+        assert point is not None and req is not None
+
+        def make() -> Multiplied:
+            n = self.integers(x_point)
+            # Rational multipliers have the gradients of the scales they stand for. Plain ratios of scales have float32
+            # noise, so sums need not be exact with them either.
+            nominal = x_point.live_scale * n.scale / point.live_scale
+            m = forward_as(req.ratio(), nominal) if resolved else nominal
+            exact = self._exact_sum(n, x_point) if resolved else None
+            return Multiplied(n, nominal, m, n.bias.to(m.dtype) * m, exact)
+
+        if not resolved:
+            return make()
+        scales = self._weights.scale, x_point.live_scale, x_point.zero_point, point.live_scale
+        return self._cached("multiplied", [*self._sources(), *scales, req.a, req.b], make)
+
     def _exact(self, inputs: list[Quantized], resolved: bool) -> Quantized:
         node, x, point, req = self.node, inputs[0], self.point, self.requantization
         assert point is not None and req is not None
-        n = self.integers(x.point)
-        scale = point.live_scale
+        n, nominal, m, bias, exact = self._multiplied(x.point, resolved)
         leaky = node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-        # Rational multipliers have the gradients of the scales they stand for. Plain ratios of scales have float32
-        # noise, so sums need not be exact with them either.
-        nominal = x.point.live_scale * n.scale / scale
-        m = forward_as(req.ratio(), nominal) if resolved else nominal
-        exact = self._exact_sum(n, x.point) if resolved else None
         if leaky and resolved:
             total = weighted_sum(node, x.q, n.grid, torch.ones_like(m.detach()), n.bias, exact, whole=x.whole)
             m_neg = forward_as(req.ratio("a_neg", "b_neg"), nominal * self._slope())
             positive, negative = (total * per_channel(r, node, total.dim()).to(total.dtype) for r in (m, m_neg))
             v = torch.where(total < 0, negative, positive)
         else:
-            v = weighted_sum(node, x.q, n.grid, m, n.bias.to(m.dtype) * m, exact, whole=x.whole)
+            v = weighted_sum(node, x.q, n.grid, m, bias, exact, whole=x.whole)
             if leaky:
                 v = self._activate(v)
         if len(inputs) > 1:
             r = inputs[1]
-            ratio = r.point.live_scale / scale
+            ratio = r.point.live_scale / point.live_scale
             if resolved:
                 ratio = forward_as(req.ratio("residual_a", "b")[0], ratio)
             v = v + r.q * ratio

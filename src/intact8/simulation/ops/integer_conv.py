@@ -52,7 +52,7 @@ def weighted_sum(
     return _value(node, x, grid.q, m, bias, exact, whole)
 
 
-def _float_type(x: Tensor, exact: Exact | None) -> torch.dtype:
+def float_type(x: Tensor, exact: Exact | None) -> torch.dtype:
     """Return the dtype of the sum: that of autocast in an autocast region, but never where the sum is exact."""
     device = x.device.type
     autocast = exact is None and torch.is_autocast_enabled(device)
@@ -70,7 +70,7 @@ def _value(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Return the sum; ``weight`` is m·q where it is known already, and the sum not exact."""
-    dtype = _float_type(x, exact)
+    dtype = float_type(x, exact)
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(dtype)
         if exact is None and whole and dtype == torch.float32 and node.op == "linear" and x.is_cuda and HALF:
@@ -115,7 +115,7 @@ class _Sum(torch.autograd.Function):
         weight, compact = product or (None, q.to(torch.int8))
         ctx.save_for_backward(x, compact, m, *sources)
         ctx.node, ctx.limits, ctx.bias = node, grid.limits, None if bias is None else bias.dtype
-        ctx.dtype = _float_type(x, exact)
+        ctx.dtype = float_type(x, exact)
         return _value(node, x, q, m, bias, exact, whole, weight)
 
     @staticmethod

@@ -276,6 +276,12 @@ class WeightPoint(LearningPoint):
         return self.moving and (follows or pairs_can_saturate(self.lo, self.hi, self.portable))
 
     @property
+    def follows_rows(self) -> bool:
+        """Whether forward computes scales per channel anew: learned ones, or those of a channel's largest weights."""
+        learned = self.source == "learned" and self.learner is not None
+        return self.moving and (learned or self.scheme.observer == "minmax") and self.scheme.granularity != "per_tensor"
+
+    @property
     def clips_pairs(self) -> bool:
         """Whether weights are clipped to keep room for pair sums, because their scales no longer make it."""
         return self.source == "held" and self.can_saturate
