@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from tests.gradients import clamp
 from tests.train.networks import batch, prepared
 from torch import Tensor, nn
 
@@ -136,7 +137,7 @@ def test_weights_with_a_folded_batch_norm(shape: tuple[int, ...], bits: int, lea
     if own is not None:
         scale = forward_as(torch.maximum(own.detach(), scale), own) if pairs else own
     v = w * factor.reshape(rows) / scale.reshape(rows)
-    q = round_ste(v) if ends[1] == math.inf else round_ste(v).clamp(*ends)
+    q = round_ste(v) if ends[1] == math.inf else clamp(round_ste(v), *ends)
     product = q * (scale / factor * s_x).reshape(rows)
     assert torch.equal(made.scale, scale.detach())
     assert torch.equal(made.q, q.detach().to(torch.int8)) and torch.equal(made.product, product.detach())
