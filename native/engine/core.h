@@ -38,6 +38,7 @@ typedef ptrdiff_t isize; /* a size or an index */
 #endif
 
 #define ALIGNMENT 64             /* bytes to which every value in the workspace is aligned */
+#define HUGE_PAGE ((isize)2 << 20) /* bytes of a page where the system is asked for large ones */
 #define BLOCK 128                /* elements of a block, which stays in the L1 cache */
 #define ROUND_MAGIC 12582912.0f  /* 1.5 * 2^23: adding it rounds a small float to an integer, half to even */
 #define ROUND_MAGIC_64 6755399441055744.0 /* 1.5 * 2^52: the same for a double */

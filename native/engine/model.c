@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #endif
 
-#define HUGE_PAGE ((isize)2 << 20)
 
 typedef struct pack {
     struct pack *next;

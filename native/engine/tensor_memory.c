@@ -19,7 +19,6 @@
 #include <intrin.h>
 #endif
 
-#define HUGE_PAGE ((size_t)1 << 21)
 #define GRANULE 4096       /* sizes of blocks are multiples */
 #define IDLE_TAKES 65536   /* a block that was not needed for so many is freed */
 
@@ -31,7 +30,7 @@ typedef struct block {
     int64_t shape[TENSOR_DIMENSIONS];
 } block;
 
-#define HEADER ((sizeof(block) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
+#define HEADER ((size_t)round_up((isize)sizeof(block), ALIGNMENT))
 
 static block *kept; /* the last given back first */
 static uint64_t taken;
@@ -52,10 +51,10 @@ static block *allocate(size_t bytes) {
     b = _aligned_malloc(HEADER + bytes, ALIGNMENT);
 #else
     void *at = NULL;
-    if (posix_memalign(&at, bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, HEADER + bytes)) return NULL;
+    if (posix_memalign(&at, bytes >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, HEADER + bytes)) return NULL;
     b = at;
 #if defined(__linux__)
-    if (bytes >= 2 * HUGE_PAGE) madvise(at, HEADER + bytes, MADV_HUGEPAGE); /* a wish */
+    if (bytes >= 2 * (size_t)HUGE_PAGE) madvise(at, HEADER + bytes, MADV_HUGEPAGE); /* a wish */
 #endif
 #endif
     if (b) b->bytes = bytes;

@@ -84,10 +84,10 @@ typedef struct {
     double momentum, eps, low, high;
 } normalize_words;
 
-/* γ and β of a channel, divided by the step of the result. */
-INLINE void in_steps(const float *weight, const float *bias, const float *step, int64_t steps, isize c, float *by, float *plus) {
-    const float of = step[steps > 1 ? c : 0];
-    *by = (weight ? weight[c] : 1.0f) / of, *plus = (bias ? bias[c] : 0.0f) / of;
+/* What values of a channel are multiplied by, and what is added, to normalize them in steps of the result. */
+INLINE void in_steps(const float *weight, const float *bias, float step, float mean, float invstd, isize c, float *scale, float *shift) {
+    *scale = invstd * ((weight ? weight[c] : 1.0f) / step);
+    *shift = (bias ? bias[c] : 0.0f) / step - mean * *scale;
 }
 
 /* The sum of a block, and that of the squares of its distances from its mean. */
@@ -137,8 +137,7 @@ static void keep_statistics(const normalize_words *w, isize c, double mean, doub
     if (w->running_mean) w->running_mean[c] = (float)(w->momentum * mean + (1 - w->momentum) * (double)w->running_mean[c]);
     if (w->running_var)
         w->running_var[c] = (float)(w->momentum * (squares / (count - 1)) + (1 - w->momentum) * (double)w->running_var[c]);
-    in_steps(w->weight, w->bias, w->step, w->steps, c, scale, shift);
-    *scale = invstd * *scale, *shift -= w->mean[c] * *scale;
+    in_steps(w->weight, w->bias, w->step[w->steps > 1 ? c : 0], w->mean[c], invstd, c, scale, shift);
 }
 
 static void normalize_channels(const training_word *given, isize from, isize to) {
@@ -231,8 +230,7 @@ static void normalize_backward_channels(const training_word *given, isize from, 
     const float *z = NULL, *grad = NULL;
     for (isize c = from; c < to; c++) {
         float scale, shift;
-        in_steps(w->weight, w->bias, w->step, w->steps, c, &scale, &shift);
-        scale = w->invstd[c] * scale, shift -= w->mean[c] * scale;
+        in_steps(w->weight, w->bias, w->step[w->steps > 1 ? c : 0], w->mean[c], w->invstd[c], c, &scale, &shift);
         normalize_channel k = {scale, shift, (float)w->low, (float)w->high, w->mean[c], 0, 0, scale};
         double sum = 0, dot = 0;
         for (isize n = 0; n < outer; n += most) {
