@@ -97,6 +97,41 @@ def test_a_leaky_convolution_openvino_cannot_compile() -> None:
     np.testing.assert_array_equal(ENGINE.prepare(program, threads=1)({"x": x})[0], want)
 
 
+@pytest.mark.parametrize(
+    ("size", "window", "stride", "dilation"),
+    [((38,), (1,), (1,), (1,)), ((40,), (3,), (1,), (2,)), ((18, 20), (5, 7), (3, 1), (2, 2)),
+     ((4, 20, 6), (3, 7, 3), (2, 2, 1), (1, 2, 1))],
+    ids=["pointwise", "1d", "2d", "3d"],
+)  # fmt: skip
+def test_a_depthwise_convolution_with_negative_slopes_avoids_the_older_kernel(
+    size: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> None:
+    """That kernel gives other integers in some places of blocks of 16 channels (2026.4, AVX512)."""
+    rng, channels = np.random.default_rng(0), 32
+    weight = rng.integers(-63, 64, (channels, 1, *window)).astype(np.int8)
+    heaviest = np.abs(weight.astype(np.int64)).reshape(channels, -1).sum(1)
+    arrays = {
+        "weight": weight, "bias": np.zeros(channels, np.int64),
+        "a": np.full(channels, 3), "b": np.minimum(heaviest * 2 | 1, 4095),
+        "a_neg": np.full(channels, 2), "b_neg": np.minimum(heaviest * 4 | 1, 8191),
+    }  # fmt: skip
+    attrs = {
+        "stride": [*stride], "padding": [0] * len(size), "dilation": [*dilation], "groups": channels,
+        "transposed": False, "output_padding": [0] * len(size), "residual_a": 0, "lo": 0, "hi": 255,
+    }  # fmt: skip
+    out = [(n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(size, window, dilation, stride, strict=True)]
+    table = Op("q", "table", ("x",), {"fn": "shuffle"}, {"table": rng.permutation(256).astype(np.uint8)})
+    shapes = {"x": size, "q": size, "y": out}
+    tensors = {n: Tensor(n, "uint8", (None, channels, *s), 1.0, 128 if n == "y" else 0) for n, s in shapes.items()}
+    program = Program(tensors, (table, Op("y", "conv", ("q",), attrs, arrays)), ("x",), ("y",))
+    x = rng.integers(0, 256, (2, channels, *size)).astype(np.uint8)
+    want = ReferenceEngine().prepare(program)({"x": x})[0]
+    assert len(np.unique(want)) > 50
+    runner = ENGINE.prepare(program, threads=1)
+    np.testing.assert_array_equal(runner({"x": x})[0], want)
+    assert not runner.kernels(2)["y"].startswith("jit_avx512_I8")
+
+
 def test_every_tensor_can_be_read() -> None:
     net, last = residual_network(3)
     found = ENGINE.prepare(net.program((last,))).tensors({"x": net.exact["x"]})

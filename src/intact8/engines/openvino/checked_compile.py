@@ -9,6 +9,7 @@ from .compile import refusal
 from .execution_graph import trusted, unknown
 from .infer_requests import Compiled
 from .plan import Feeds, Plan
+from .products import fails_in
 
 
 def compile_checked(
@@ -40,8 +41,8 @@ def compile_checked(
 def _differences(plan: Plan, built: Built, compiled: Compiled) -> tuple[set[str], set[str]]:
     """Return the products in inexact kernels, and the lost roundings."""
     kernels = compiled.kernels()
-    integer = {op.name for op in plan.program.ops if not op.is_float}
-    inexact = {name for name in integer & kernels.keys() if not trusted(kernels[name])} - plan.float_products
+    ops = {op.name: op for op in plan.program.ops if not op.is_float and op.name in kernels}
+    inexact = {n for n, op in ops.items() if not trusted(kernels[n]) or fails_in(op, kernels[n])} - plan.float_products
     inexact |= built.products - kernels.keys()  # they became part of a kernel of which nothing is known
     evaluated = {name: kind for name, (_, kind) in built.checked.items()}
     return inexact, {built.checked[name][0] for name in unknown(compiled.nodes, evaluated)}

@@ -114,6 +114,17 @@ def misread(op: Op, x: Tensor) -> bool:
     return False
 
 
+def fails_in(op: Op, kernel: str) -> bool:
+    """Return whether this int8 kernel is known to give wrong integers for the operation (OpenVINO 2026.4).
+
+    In one to three dimensions, the older of two AVX512 kernels of depthwise convolutions is wrong in some places of
+    every channel where the negative slopes of a leaky one are part of it and there are blocks of 16 channels. Where the
+    window, the strides or the size rule out the newer one (``brgconv_avx512_dw``), it is what runs.
+    """
+    leaky = "a_neg" in op.arrays and op.kind == "conv" and op.arrays["weight"].shape[1] == 1
+    return leaky and int(op.attrs["groups"]) > 1 and kernel.startswith("jit_avx512")
+
+
 def _affine(ctx: OpContext, product: Product, along: list[int]) -> Value:
     """Build R(M_c·(Σ (x − z_x)·w + bias) + r·(res − z_r)), in steps chosen so that the residual needs no factor."""
     op, x = ctx.op, ctx.inputs[0]
