@@ -54,6 +54,25 @@ def test_finds_and_heals(sick: DoctorReport) -> None:
     assert sick.recovered == pytest.approx(1, abs=0.1)
 
 
+def test_of_many_sites_those_are_measured_for_which_there_is_time() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()) for _ in range(12))).eval()
+    recipe, data = Recipe(between_layers="integer"), torch.randn(96, 16, 24, 24)
+    whole = intact8.doctor(model, data, recipe=recipe, seconds=0, remedies=False)
+    assert whole.measured[0] == whole.measured[1] > 20
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(whole)
+    assert "in the time there was" not in shown.get()
+
+    short = intact8.doctor(model, data, recipe=recipe, seconds=0, remedies=False, budget=0.01)
+    done, every = short.measured
+    assert done < every == whole.measured[1]
+    with console.capture() as shown:
+        console.print(short)
+    assert done == 0 or f"{done} of {every} sites" in shown.get()
+
+
 class LongestGiven(nn.Module):
     """Reads lengths, the longest of which has to be that of the data, as padding masks of torchaudio do."""
 

@@ -55,9 +55,11 @@ RANKED = 48
 """Samples on which the noise of single sites is measured."""
 
 
-LARGE, LEAST, LOOKED = 2000, 20.0, 256
-"""Operations of a network from which the measurement of its sites has to end in time, as its cost grows with the square
-of their number; the seconds it has at least; and how many of its noisiest sites are examined."""
+LARGE, LOOKED = 2000, 256
+"""Operations of a network from which only the noisiest of its sites are examined, and how many of them."""
+
+SHARE = 1 / 6
+"""Of the budget: the share that the measurement of the sites has at least, however long the checks before it took."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Examination:
     quality: CalibrationQuality
     findings: tuple[Finding, ...]
     sites: tuple[Site, ...]
+    measured: tuple[int, int]
 
 
 def examine(
@@ -80,6 +83,7 @@ def examine(
     answers: Answers | None,
     judged: tuple[Samples, Answers | None],
     until: float,
+    budget: float,
 ) -> Examination:
     """Examine a calibrated simulation.
 
@@ -94,6 +98,7 @@ def examine(
         judged: more samples, on which repairs of the float network are judged, and how it answers there.
         until: time (``time.monotonic()``) from which no more repairs of the float network are tried, and the noise of a
             network that is wrong is not measured.
+        budget: seconds, of which measuring the noise of all sites takes what is left until then, or its SHARE.
     """
     ranked = data.first(RANKED)
     step("confidence")
@@ -121,13 +126,16 @@ def examine(
     exact = FloatOutputs(sim, ranked, None)
     units = None if answers is None else answers.units
     exact.weigh(units)
+    began = time.monotonic()
     total, _ = exact.noise(sim)
+    once = time.monotonic() - began
     findings += float_results(sim, exact)
     refusal = refused(ordered(findings, list(sim.graph.nodes)))
     late = bool(refusal) and time.monotonic() > until  # no recipe repairs it, however much noise there is
     evidence: dict[tuple[str, str], Evidence] = {}
     try:
-        noise = {} if late or not (sim.points or sim.weight_points) else _noise_alone(sim, exact, until)
+        left = max(until - time.monotonic(), budget * SHARE)
+        noise = {} if late or not (sim.points or sim.weight_points) else _noise_alone(sim, exact, once, left)
         evidence = _evidence(sim, seen, shown, units, _worth_a_look(sim, noise)) if noise else {}
     except ProgramError:  # the scales of a network that is wrong may be beyond all integers; that it is wrong is known
         if not any(f.severity == "error" and f.cause in FLOAT_CAUSES for f in findings):
@@ -143,7 +151,8 @@ def examine(
         findings.append(Finding(cause, CALIBRATION, severity(total), text, RECALIBRATE, total))
     elif cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; {HARMLESS}", RECALIBRATE))
-    return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), tuple(m.site() for m in measured))
+    sites, every = tuple(m.site() for m in measured), len(sim.points) + len(sim.weight_points)
+    return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), sites, (len(noise), every))
 
 
 def _asked_for(sim: Simulation) -> set[tuple[str, str]]:
@@ -190,14 +199,23 @@ def _evidence(
     return evidence
 
 
-def _noise_alone(sim: Simulation, exact: FloatOutputs, until: float) -> dict[tuple[str, str], float]:
+def _noise_alone(sim: Simulation, exact: FloatOutputs, once: float, left: float) -> dict[tuple[str, str], float]:
     """Map (part, name) to output noise over signal with this site quantized and all others in float.
 
-    Of large networks the sites that lose most are measured, as long as there is time, but for LEAST seconds at least.
+    Where all sites would take longer than is left, those that lose most are measured, of them as many as there is time
+    for.
+
+    Args:
+        sim: calibrated.
+        exact: the samples, and what the float network gives.
+        once: seconds that the whole network takes on them.
+        left: seconds there are.
     """
     calls, measure = exact.samples.calls(), exact.measure()
-    seconds = max(until - time.monotonic(), LEAST) if len(sim.graph.nodes) > LARGE else None
+    # With one site quantized, only what lies behind it is computed: half of the network on average.
+    late = once / 2 * (len(sim.points) + len(sim.weight_points)) > left
     parts: tuple[Part, ...] = "weight", "activation"
+    seconds = max(left, 1e-3) if late else None
     report = sensitivity(sim, calls, metric=measure, modes=("alone",), parts=parts, seconds=seconds)
     out: dict[tuple[str, str], float] = {}
     for row in report:

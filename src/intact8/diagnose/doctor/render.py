@@ -78,6 +78,9 @@ def _summary(report: DoctorReport) -> list[str]:
     c = report.confidence
     check = "is the float network" if c.passed else "IS NOT the float network"
     lines = [f"Simulation without rounding {check} (largest difference {c.error:.1e} of the largest output)."]
+    done, every = report.measured
+    if 0 < done < every:
+        lines.append(f"The noise of {done} of {every} sites was measured in the time there was; budget gives more.")
     if report.recovered is not None:
         lines.append(f"Remedies won back {report.recovered:.0%} of the {report.metric} that quantizing lost.")
     if report.recalibrate:

@@ -200,6 +200,7 @@ class DoctorReport(Shown, JsonReport):
         recalibrate: whether the recipe counts on better calibration data than was given.
         verdict: whether to quantize this at all.
         samples: number of samples to calibrate on, to examine and choose by, and held out.
+        measured: how many sites the noise was measured of, and how many there are.
 
     Example:
         >>> from intact8.diagnose.doctor.report import Verdict
@@ -218,6 +219,7 @@ class DoctorReport(Shown, JsonReport):
     recalibrate: bool
     verdict: Verdict
     samples: Mapping[str, int] = field(default_factory=dict, hash=False)
+    measured: tuple[int, int] = (0, 0)
 
     @property
     def recipe(self) -> Recipe:

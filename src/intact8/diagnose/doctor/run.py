@@ -91,7 +91,9 @@ def doctor(
         max_samples: samples of ``data`` and of ``calibration`` to read at most.
         seconds: seconds for measuring time; 0 leaves it out.
         budget: seconds of work from which nothing more is tried; half of them are for what may be wrong with the float
-            network, where the likely faults are tried first. What has begun is ended, and reported.
+            network, where the likely faults are tried first. What has begun is ended, and reported. Where the noise of
+            every site alone would take longer than these halves leave, or a sixth of the whole, the sites that lose
+            most are measured, as many as there is time for.
         seed: seed that divides the data.
         progress: called with the name of every step.
 
@@ -158,7 +160,7 @@ def doctor(
     # What is put right in float chooses no recipe, and the more samples the surer it is.
     more = Samples((*chosen.batches, *better.first(EXAMINED).batches))
     judged = more, answers_of(FloatOutputs(before, more, None), more, len(before.graph.inputs))
-    found = examine(network, before, given, chosen, step, known, answers, judged, began + budget / 2)
+    found = examine(network, before, given, chosen, step, known, answers, judged, began + budget / 2, budget)
     search = RecipeSearch(network, exact, given, better, candidate, before, until=began + budget)
     refusal = refused(found.findings)
     if remedies and not refusal:
@@ -179,6 +181,7 @@ def doctor(
         calibration=found.quality,
         findings=found.findings,
         sites=found.sites,
+        measured=found.measured,
         trials=tuple(search.trials),
         outcomes=tuple(outcomes),
         recipe_toml=search.candidate.recipe.to_toml(),
