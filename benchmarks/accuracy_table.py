@@ -21,6 +21,7 @@ import argparse
 import datetime
 import importlib
 import re
+import shlex
 import tempfile
 import time
 import warnings
@@ -206,6 +207,8 @@ def main() -> None:
     root = folder(options.assets)
     TRAINED.mkdir(exist_ok=True)
     command = f"python benchmarks/accuracy_table.py --iterations {options.iterations} --held-out {options.held_out}"
+    if options.methods != METHODS:
+        command += f" --methods {shlex.join(options.methods)}"
     store = Store(options.out.with_suffix(".json"), {"machine": describe(), "command": command})
     for name in options.only:
         if all(f"{name}/{method}" in store.results for method in options.methods):

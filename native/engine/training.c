@@ -531,7 +531,7 @@ static void expand_rows(const training_word *given, int threads) {
 typedef struct {
     const float *a, *b;
     float *q;
-    uint8_t *a_bytes, *b_bytes; /* a and b plus their zero points */
+    uint8_t *a_bytes, *b_bytes; /* a and b plus their zero points; NULL: not wanted */
     int64_t count, a_zero, b_zero;
     double a_ratio, b_ratio, low, high;
 } add_words;
@@ -550,9 +550,17 @@ MULTIVERSION static void add_range(const training_word *given, isize from, isize
     }
 }
 
+MULTIVERSION static void add_only_range(const training_word *given, isize from, isize to) {
+    const add_words *w = (const add_words *)(const void *)given;
+    const float ra = (float)w->a_ratio, rb = (float)w->b_ratio, low = (float)w->low, high = (float)w->high;
+    const float *restrict a = w->a, *restrict b = w->b;
+    float *restrict q = w->q;
+    for (isize i = from; i < to; i++) q[i] = rounded(a[i] * ra + b[i] * rb, low, high);
+}
+
 static void add(const training_word *given, int threads) {
     const add_words *w = (const add_words *)(const void *)given;
-    over(add_range, given, (isize)w->count, 1, threads);
+    over(w->a_bytes ? add_range : add_only_range, given, (isize)w->count, 1, threads);
 }
 
 typedef struct {
@@ -699,6 +707,63 @@ static void max_pool_backward(const training_word *given, int threads) {
     over(pool_backward_planes, given, (isize)w->planes, (isize)(w->height * w->width), threads);
 }
 
+/* ---- exact sums of a layer, as integers of its result ----------------------------------------------------------------- */
+
+typedef struct {
+    float *sums;               /* (outer, channels, inner), overwritten */
+    const float *bias, *m;     /* (channels) */
+    const float *below;        /* (channels): multipliers of negative sums; NULL where they are m */
+    const float *residual;     /* like sums; NULL: none */
+    int64_t outer, channels, inner;
+    double ratio, low, high;   /* ratio: of the residual */
+} requantize_words;
+
+/* Element i has the numbers [i * each]: each is 1 where channels lie side by side, else 0. */
+INLINE void requantize_row(const requantize_words *w, isize at, isize count, isize c, isize each, int adds, int bends) {
+    const float *const bias = w->bias + c, *const m = w->m + c;
+    const float ratio = (float)w->ratio, low = (float)w->low, high = (float)w->high;
+    float *const v = w->sums + at;
+    for (isize i = 0; i < count; i++) {
+        const float sum = v[i] + bias[i * each];
+        const float product = sum * (bends && sum < 0 ? w->below[c + i * each] : m[i * each]);
+        v[i] = rounded(adds ? product + w->residual[at + i] * ratio : product, low, high);
+    }
+}
+
+/* One loop for each of what there may be. */
+#define REQUANTIZE(name, each, adds, bends) \
+    MULTIVERSION static void name(const requantize_words *w, isize at, isize count, isize c) { \
+        requantize_row(w, at, count, c, each, adds, bends); \
+    }
+REQUANTIZE(requantize_plane, 0, 0, 0)
+REQUANTIZE(requantize_plane_leaky, 0, 0, 1)
+REQUANTIZE(requantize_plane_residual, 0, 1, 0)
+REQUANTIZE(requantize_channels, 1, 0, 0)
+REQUANTIZE(requantize_channels_leaky, 1, 0, 1)
+REQUANTIZE(requantize_channels_residual, 1, 1, 0)
+
+static void requantize_some(const training_word *given, isize from, isize to) {
+    const requantize_words *w = (const requantize_words *)(const void *)given;
+    const isize channels = (isize)w->channels, inner = (isize)w->inner;
+    if (inner == 1) {
+        for (isize n = from; n < to; n++)
+            (w->residual ? requantize_channels_residual : w->below ? requantize_channels_leaky : requantize_channels)(
+                w, n * channels, channels, 0);
+        return;
+    }
+    for (isize n = from; n < to; n++)
+        (w->residual ? requantize_plane_residual : w->below ? requantize_plane_leaky : requantize_plane)(
+            w, n * inner, inner, n % channels);
+}
+
+static void requantize(const training_word *given, int threads) {
+    const requantize_words *w = (const requantize_words *)(const void *)given;
+    if (w->inner == 1)
+        over(requantize_some, given, (isize)w->outer, (isize)w->channels, threads);
+    else
+        over(requantize_some, given, (isize)(w->outer * w->channels), (isize)w->inner, threads);
+}
+
 /* ---- rounding --------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -741,6 +806,7 @@ static const struct {
     PASS(add_backward, add_backward_words),
     PASS(max_pool, max_pool_words),
     PASS(max_pool_backward, max_pool_backward_words),
+    PASS(requantize, requantize_words),
     PASS(round_clamp, clamp_words),
 };
 

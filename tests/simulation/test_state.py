@@ -416,3 +416,42 @@ def test_a_hook_that_would_never_be_called_is_said_to_be_so(register: str) -> No
         warnings.simplefilter("error")
         sim.register_forward_hook(lambda *_: None)
         sim.get_submodule("1").register_forward_hook(lambda *_: None)
+
+
+def test_what_layers_keep_is_of_the_tensors_there_are_now() -> None:
+    """In evaluation a forward pass looks once at all tensors, and layers keep what they computed from them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.LeakyReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(128, 4)
+    ).eval()
+    x = torch.randn(16, 3, 8, 8)
+    sim = intact8.prepare(model, x, intact8.Recipe(between_layers="integer"))
+    intact8.calibrate(sim, x)
+
+    def seen(of: Any) -> dict[str, bytes]:
+        return {name: q.tobytes() for name, q in of.integer_tensors([x]).items()}
+
+    before = [seen(sim), seen(sim)]
+    assert before[0] == before[1] == seen(copy.deepcopy(sim))
+
+    def changed(what: str) -> None:
+        before.append(seen(sim))
+        assert before[-1] != before[-2], what
+        assert seen(copy.deepcopy(sim)) == before[-1], what
+
+    with torch.no_grad():
+        sim.get_parameter("3.weight").mul_(0.8)
+        changed("a weight")
+        sim.get_parameter("5.bias").add_(0.05)
+        changed("a bias")
+        sim.get_buffer("1.running_var").mul_(1.3)
+        changed("a statistic of batch norm")
+        sim.points["3"].scale.mul_(1.25)
+        changed("a scale")
+        sim.requantizations["3"].a.mul_(2)  # belongs to no scales: it is solved for again
+        assert seen(sim) == before[-1]
+    intact8.calibrate(sim, 2 * x)
+    changed("the calibration")
+    y = sim(x)  # with gradients it is computed by other passes
+    with torch.no_grad():
+        assert torch.equal(sim(x), y.detach())

@@ -178,6 +178,7 @@ def test_sums(count: int) -> None:
     q, *packed = fused.add(a, b, of, *limits)
     v = quantized_add._weighted([a, b], [torch.tensor(r) for r in ratios])
     assert torch.equal(q, v.round().clamp(*limits))
+    assert torch.equal(fused.add_only(a, b, of, *limits), q)
     assert [p.tolist() for p in packed] == [(a + 3).tolist(), (b + 200).tolist()]
     grad = torch.randn(count)
     inside = clipped(grad, v, *limits)
@@ -242,3 +243,35 @@ def test_evaluation_gives_the_same_integers(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(fused, "_library", None)
         again = copy.deepcopy(sim).integer_tensors([x])
     assert all((integers[name] == again[name]).all() for name in integers)
+
+
+@pytest.mark.parametrize("bends", ["", "leaky", "residual"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 5), 1), ((2, 3, 7), 1), ((2, 17, 3, 300), 1), ((2, 3, 4, 4, 4), 1), ((6, 4, 33), 2)]
+)
+def test_sums_become_integers_of_the_result(shape: tuple[int, ...], axis: int, bends: str) -> None:
+    torch.manual_seed(4)
+    channels, rank = shape[axis], len(shape)
+    sums = torch.randint(-9000, 9000, shape).float()
+    bias, m, below = torch.randint(-500, 500, (channels,)).float(), torch.rand(channels) / 50, torch.rand(channels) / 90
+    residual = torch.randint(-128, 128, shape).float() if bends == "residual" else None
+    of = fused.Multipliers(bias, m, below if bends == "leaky" else None, 0.4375, -28.0, 227.0)
+
+    def spread(t: torch.Tensor) -> torch.Tensor:
+        return t.reshape(-1, *[1] * (rank - 1 - axis))
+
+    total = sums + spread(bias)
+    v = total * torch.where(total < 0, spread(below), spread(m)) if bends == "leaky" else total * spread(m)
+    want = torch.round(v if residual is None else v + residual * 0.4375).clamp(-28, 227)
+    given = sums.clone()
+    found = fused.requantize(given, of, axis, residual)
+    assert found is given and torch.equal(found, want)
+
+    if axis == 1 and rank in (4, 5):
+        form = torch.channels_last if rank == 4 else torch.channels_last_3d
+        last = sums.clone(memory_format=torch.contiguous_format).to(memory_format=form)
+        found = fused.requantize(last, of, axis, None if residual is None else residual.to(memory_format=form))
+        assert found is not None and found.data_ptr() == last.data_ptr()
+        assert found.is_contiguous(memory_format=form) and torch.equal(found, want)
+    assert fused.requantize(sums[..., ::2], of, axis, None) is None
+    assert fused.requantize(sums.double(), of, axis, None) is None

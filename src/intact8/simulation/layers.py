@@ -26,5 +26,5 @@ def make_layers(q: QuantizedGraph) -> dict[str, Layer]:
             layers[name] = DequantizedLayer(node, q.tensors, q.weight_points[name])
         elif node.op in AFFINE:
             wp, multipliers = q.weight_points.get(name), q.requantizations.get(name)
-            layers[name] = Affine(node, q.tensors, wp, q.point(name), multipliers)
+            layers[name] = Affine(node, q.tensors, wp, q.point(name), multipliers, q.verified)
     return layers

@@ -14,6 +14,7 @@ from intact8.capture.operations import HEAVY
 from intact8.placement.place import Placed
 from intact8.recipe.recipe import Recipe
 from intact8.train.scale_phase import INITIAL, ScalePhase
+from intact8.train.snapshot import Verified
 
 from .ops.dispatch import EXACT
 from .ops.table import TABLES
@@ -41,6 +42,7 @@ class QuantizedGraph:
         recurrent_points: scales of all rows of all weights of LSTM, GRU and RNN layers.
         requantizations: multipliers and tables, by node name.
         tensors: parameters, buffers and constants by name; the simulation sets it when it holds all of them.
+        verified: what a forward pass in evaluation found unchanged, while it runs.
     """
 
     tensors: Tensors
@@ -53,6 +55,7 @@ class QuantizedGraph:
         self.coded_points: dict[str, WeightPoint] = {}
         self.recurrent_points: dict[str, WeightPoint] = {}
         self.requantizations: dict[str, Requantization] = {}
+        self.verified = Verified()
         for name, group in placed.points.items():
             self.points[name] = QuantPoint(name, group.scheme, group.tensors)
             self._attach(name, "activation_point", self.points[name])

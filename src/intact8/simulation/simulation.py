@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -375,8 +376,19 @@ class Simulation(Shown, Trainable):
         Raises:
             InputError: in evaluation, an input that is quantized holds NaN; or an index lies outside its table.
         """
-        resolved = self.ready()
+        resolved, current = self._brought_up()
         fused.keep_memory(self.training)
+        with self._verified() if current else nullcontext():
+            return self._run(inputs, keep, feed, visit, resolved)
+
+    def _run(
+        self,
+        inputs: list[Tensor],
+        keep: bool,
+        feed: Mapping[str, Tensor] | None,
+        visit: Visitor | None,
+        resolved: bool,
+    ) -> dict[str, Value]:
         values: dict[str, Value] = dict(zip(self.graph.inputs, inputs, strict=True))
         if not self.training:
             self._refuse_nan(values)
@@ -429,12 +441,30 @@ class Simulation(Shown, Trainable):
         point, multipliers = self.point(node.name), self.requantizations.get(node.name)
         return run_node(node, inputs, self.tensors, point, multipliers, resolved, self._training(node.module))
 
+    @contextmanager
+    def _verified(self) -> Iterator[None]:
+        """Tell layers of a simulation that is :attr:`current`, while this lasts, in which state all tensors are."""
+        verified = self.quantized_graph.verified
+        assert self._solved_scales is not None and self._solved_weights is not None
+        verified.state = self._solved_scales, self._solved_weights  # of all tensors, those of the quantizers, too
+        try:
+            yield
+        finally:
+            verified.state = None
+
     def ready(self) -> bool:
         """Bring scales up to date before a forward, and return whether it uses tie-free multipliers."""
+        return self._brought_up()[0]
+
+    def _brought_up(self) -> tuple[bool, bool]:
+        """Do what :meth:`ready` does; return, too, whether everything is known to be :attr:`current`, in evaluation."""
         if not self.training:
-            if all(p.active for p in self.points.values()) and not self.current:
-                self.resolve(from_observers=False)
-            return self.resolved
+            if not all(p.active for p in self.points.values()):
+                return self.resolved, False
+            if self.current:
+                return True, True
+            self.resolve(from_observers=False)
+            return self.resolved, False
         if torch.is_grad_enabled():
             expect_step(self)
         if in_backward():
@@ -449,7 +479,7 @@ class Simulation(Shown, Trainable):
             if self._solved_scales is None:  # a loaded state or a copy was saved as solved
                 self._solved_scales = Snapshot(self._scales(), values=True)
             follow_slopes(self.quantized_graph)
-        return self.phase in ("calibrated", "frozen") and self.resolved
+        return self.phase in ("calibrated", "frozen") and self.resolved, False
 
     def integer_tensors(
         self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None
@@ -520,9 +550,13 @@ class Simulation(Shown, Trainable):
         """Return the batch norms folded into a layer that take their statistics from the batch now."""
         if self.scale_phase.batch_norm_frozen:
             return None
-        owners = (self.tensors.owner(node.params.get(f"{role}.running_mean")) for role in ("pre", "bn"))
-        found = LiveBatchNorms(*(m if isinstance(m, BATCH_NORM) and m.training else None for m in owners))
-        return None if found == (None, None) else found
+        names = node.params.get("pre.running_mean"), node.params.get("bn.running_mean")
+        if names == (None, None):
+            return None
+        pre, bn = (self.tensors.owner(name) for name in names)
+        before = pre if isinstance(pre, BATCH_NORM) and pre.training else None
+        after = bn if isinstance(bn, BATCH_NORM) and bn.training else None
+        return None if before is after is None else LiveBatchNorms(before, after)
 
 
 _ATTRIBUTES = frozenset(name for kind in (Simulation, Trainable) for name in kind.__annotations__)

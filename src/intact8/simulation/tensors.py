@@ -40,7 +40,9 @@ class Tensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if name in self._derived:
             return self._computed(name)
-        module, leaf = self._owners[name]
+        return self._held(name, *self._owners[name])
+
+    def _held(self, name: str, module: nn.Module, leaf: str) -> Tensor:
         tensor: Tensor | None = module._parameters.get(leaf)
         if tensor is None:
             tensor = module._buffers.get(leaf)
@@ -71,7 +73,7 @@ class Tensors(Mapping[str, Tensor]):
 
     def stored(self) -> Iterator[Tensor]:
         """Iterate over all tensors but those that are computed from others."""
-        return (self[name] for name in self._owners)
+        return (self._held(name, *owner) for name, owner in self._owners.items())
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._owners, *self._derived))

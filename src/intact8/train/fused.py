@@ -289,9 +289,21 @@ class Terms(NamedTuple):
 
 def add(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``clamp(round(a·r_a + b·r_b), lo, hi)`` of integers minus zero points, and the integers as uint8."""
-    q, a_packed, b_packed = _empty_like(a), *(_empty_like(t, torch.uint8) for t in (a, b))
-    _run("add", a, b, q, a_packed, b_packed, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
-    return q, a_packed, b_packed
+    packed = _empty_like(a, torch.uint8), _empty_like(b, torch.uint8)
+    return _add(a, b, packed, of, lo, hi), *packed
+
+
+def add_only(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor) -> Tensor:
+    """Return the first of what :func:`add` does."""
+    return _add(a, b, (None, None), of, lo, hi)
+
+
+def _add(
+    a: Tensor, b: Tensor, packed: Sequence[Tensor | None], of: Terms, lo: int | Tensor, hi: int | Tensor
+) -> Tensor:
+    q = _empty_like(a)
+    _run("add", a, b, q, *packed, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
+    return q
 
 
 def add_backward(
@@ -332,6 +344,47 @@ def max_pool_backward(grad: Tensor, places: Tensor, shape: torch.Size, windows: 
     grad_x = _empty(shape)
     _run("max_pool_backward", grad, places, grad_x, *windows.words(shape))
     return grad_x
+
+
+class Multipliers(NamedTuple):
+    """What turns exact sums of a layer into integers of its result, (O,) each.
+
+    Attributes:
+        bias: int32 numbers that are added to the sums, float32.
+        m: what the result is multiplied by.
+        below: what negative ones are multiplied by instead; None where that is the same.
+        ratio: of a residual that is added then.
+        lo, hi: ends of the range, and of a fused clamp, minus the zero point.
+    """
+
+    bias: Tensor
+    m: Tensor
+    below: Tensor | None
+    ratio: float
+    lo: float
+    hi: float
+
+
+def requantize(sums: Tensor, of: Multipliers, axis: int, residual: Tensor | None = None) -> Tensor | None:
+    """Return ``clamp(round((v + b)·m + r·ratio), lo, hi)`` in place of exact sums v; None where no pass takes them.
+
+    Args:
+        sums: float32, overwritten; channels are along ``axis``.
+        of: numbers per channel; with ``below`` there is no residual.
+        axis: 1, or the last one.
+        residual: of the same shape and order in memory.
+    """
+    if axis == 1 and sums.dim() > 2 and not sums.is_contiguous():  # channels may be last in memory
+        residual = None if residual is None else residual.movedim(1, -1)
+        found = requantize(sums.movedim(1, -1), of, sums.dim() - 1, residual)
+        return None if found is None else found.movedim(-1, 1)
+    known = [t for t in (sums, of.bias, of.m, of.below, residual) if t is not None]
+    if not usable(*known) or not sums.numel():
+        return None
+    channels = sums.shape[-1]
+    shape = shape_of(sums) if axis == 1 else Shape(sums.numel() // channels, channels, 1)
+    _run("requantize", sums, of.bias, of.m, of.below, residual, *shape, of.ratio, of.lo, of.hi)
+    return sums
 
 
 def round_clamp(v: Tensor, lo: int | Tensor, hi: int | Tensor, out: Tensor | None = None) -> Tensor:

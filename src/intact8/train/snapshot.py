@@ -39,13 +39,31 @@ class Snapshot:
         now = list(tensors)
         if len(now) != len(self._seen):
             return False
-        same = all(t is old for t, (old, _) in zip(now, self._seen, strict=True))
-        if same and all(version is not None and _version(t) == version for t, version in self._seen):
+        for t, (old, version) in zip(now, self._seen, strict=True):
+            if t is not old or version is None or t._version != version:
+                break
+        else:
             return True
         if self._values is None or not all(_equal(t, v) for t, v in zip(now, self._values, strict=True)):
             return False
         self._seen = [(t, _version(t)) for t in now]
         return True
+
+
+class Verified:
+    """What was found unchanged once, so that what was computed from parts of it need not look at them again.
+
+    Attributes:
+        state: snapshots of all that it consists of, by identity; None where nothing is known.
+    """
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state: tuple[Snapshot, ...] | None = None
+
+    def __reduce__(self) -> tuple[type[Verified], tuple[()]]:
+        return Verified, ()
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -27,12 +28,12 @@ from intact8.simulation.weights.folding import (
     folded,
 )
 from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
-from intact8.simulation.weights.layout import output_first, per_input, per_output, transposed
+from intact8.simulation.weights.layout import output_channels, output_first, per_input, per_output, transposed
 from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, shifted, weight_limits
 from intact8.train import fused
 from intact8.train.fused import Fold, Gains
 from intact8.train.fused_batch_norm import Rounding, can_fuse, count_batch, normalize_round
-from intact8.train.snapshot import Snapshot
+from intact8.train.snapshot import Snapshot, Verified
 from intact8.train.straight_through import forward_as
 
 T = TypeVar("T")
@@ -63,6 +64,13 @@ class Multiplied(NamedTuple):
     exact: Exact | None
 
 
+class Requantized(NamedTuple):
+    """Integer weights (float32) whose sums float32 holds exactly, and what makes integers of the result of these."""
+
+    weight: Tensor
+    multipliers: fused.Multipliers
+
+
 class LiveBatchNorms(NamedTuple):
     """Batch norm modules in training mode, before (``pre``) and after (``bn``) a layer."""
 
@@ -70,10 +78,20 @@ class LiveBatchNorms(NamedTuple):
     after: torch.nn.Module | None
 
 
+@dataclass
+class _Kept:
+    """What was computed, from what, and the state in which that was last found unchanged."""
+
+    sources: Snapshot
+    made: Any
+    state: tuple[Snapshot, ...] | None
+
+
 class Affine:
     """A conv, linear or scale_shift node, computed in float or exactly.
 
-    ``point`` is None inside a float island, ``weight_point`` where the weight stays float.
+    ``point`` is None inside a float island, ``weight_point`` where the weight stays float. While ``verified`` has a
+    state, all tensors of the layer are those of that state.
     """
 
     def __init__(
@@ -83,10 +101,12 @@ class Affine:
         weight_point: WeightPoint | None,
         point: QuantPoint | None = None,
         requantization: Requantization | None = None,
+        verified: Verified | None = None,
     ) -> None:
+        self.verified = Verified() if verified is None else verified
         self.node, self.tensors, self.weight_point = node, tensors, weight_point
         self.point, self.requantization = point, requantization
-        self._cache: dict[str, tuple[Snapshot, Any]] = {}
+        self._cache: dict[str, _Kept] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
@@ -129,7 +149,7 @@ class Affine:
         if self._rounds_weights:
             y = self.sum_of(inputs[0], resolved)
         else:
-            weight, bias = self._cached("folded", self._sources(), lambda: folded(self.node, self.tensors))
+            weight, bias = self._cached("folded", self._sources, lambda: folded(self.node, self.tensors))
             y = convolve(self.node, real(inputs[0]), weight, bias)
         if len(inputs) > 1:
             y = y + real(inputs[1])
@@ -150,7 +170,7 @@ class Affine:
             weight, factor, bias = factored(self.node, self.tensors)
             return *self._grid(weight, factor), bias
 
-        return self._cached("grid", [*self._sources(), self._weights.scale], make)
+        return self._cached("grid", lambda: [*self._sources(), self._weights.scale], make)
 
     def codes(self) -> tuple[Tensor, Tensor]:
         """Return the integer weight and its scales, (O,) or (O, groups)."""
@@ -276,8 +296,10 @@ class Affine:
             grid, scale, bias = self._rounded()
             return Integers(grid, integer_bias(bias, x_point.live_scale.double() * scale.double()), scale)
 
-        keys = [*self._sources(), self._weights.scale, x_point.live_scale, x_point.zero_point]
-        return self._cached("integers", keys, make)
+        def sources() -> list[Tensor]:
+            return [*self._sources(), self._weights.scale, x_point.live_scale, x_point.zero_point]
+
+        return self._cached("integers", sources, make)
 
     def _rounded(self) -> tuple[Grid, Tensor, Tensor | None]:
         """Return integer weights, their scales, and the real bias, corrected where the recipe wants it."""
@@ -300,7 +322,7 @@ class Affine:
             wide = bool((bound + bias.abs()).max() >= EXACT)
             return Exact(bias, chunk_edges(self.node, n.weight, float(bound.max())), wide)
 
-        return self._cached("exact", [n.weight, n.bias, x_point.zero_point], decide)
+        return self._cached("exact", lambda: [n.weight, n.bias, x_point.zero_point], decide)
 
     def _multiplied(self, x_point: QuantPoint, resolved: bool) -> Multiplied:
         """Return integer weights for inputs of ``x_point``, and what their sums are multiplied by."""
@@ -318,22 +340,67 @@ class Affine:
 
         if not resolved:
             return make()
-        scales = self._weights.scale, x_point.live_scale, x_point.zero_point, point.live_scale
-        return self._cached("multiplied", [*self._sources(), *scales, req.a, req.b], make)
+        return self._cached("multiplied", lambda: self._result_sources(x_point), make)
+
+    def _requantized(self, inputs: list[Quantized]) -> Tensor | None:
+        """Return the integers minus zero point in one pass over exact sums; None where gradients, observers or long
+        sums want more."""
+        node, x, point = self.node, inputs[0], self.point
+        assert point is not None
+        if torch.is_grad_enabled() or point.watching or point.learns_range or not x.whole:
+            return None
+        sources = partial(self._result_sources, x.point)
+        how = self._cached("requantized", sources, partial(self._multipliers, x.point, len(inputs) > 1))
+        if how is None:
+            return None
+        sums = convolve(node, x.q, how.weight)
+        residual = None if len(inputs) == 1 else inputs[1].q
+        if residual is not None and (residual.shape != sums.shape or residual.stride() != sums.stride()):
+            residual = torch.empty_like(sums).copy_(residual)
+        return fused.requantize(sums, how.multipliers, sums.dim() - 1 if node.op == "linear" else 1, residual)
+
+    def _multipliers(self, x_point: QuantPoint, residual: bool) -> Requantized | None:
+        """Return what :meth:`_requantized` computes with; None where sums are longer than float32 holds."""
+        node, point, req = self.node, self.point, self.requantization
+        assert point is not None and req is not None
+        n, _, m, _, exact = self._multiplied(x_point, True)
+        if exact is None or not exact.plain or not fused.usable(m):
+            return None
+        numbers = [exact.bias, m, *([req.ratio("a_neg", "b_neg")] if self._leaky else [])]
+        channels = output_channels(node, n.weight)
+        bias, above, *below = (t.float().expand(channels).contiguous() for t in numbers)
+        ratio = float(req.ratio("residual_a", "b")[0]) if residual else 0.0
+        z, (lo, hi) = point.zero_point_value, output_limits(node, point)
+        to = fused.Multipliers(bias, above, below[0] if below else None, ratio, float(lo) - z, float(hi) - z)
+        return Requantized(n.weight, to)
+
+    def _result_sources(self, x_point: QuantPoint) -> list[Tensor]:
+        """Return all that integers of the result depend on beside those of the input."""
+        point, req = self.point, self.requantization
+        assert point is not None and req is not None
+        scales = self._weights.scale, x_point.live_scale, x_point.zero_point, point.live_scale, point.zero_point
+        return [*self._sources(), *scales, req.a, req.b, req.a_neg, req.residual_a]
+
+    @property
+    def _leaky(self) -> bool:
+        return self.node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
 
     def _exact(self, inputs: list[Quantized], resolved: bool) -> Quantized:
         node, x, point, req = self.node, inputs[0], self.point, self.requantization
         assert point is not None and req is not None
+        if resolved:
+            q = self._requantized(inputs)
+            if q is not None:
+                return Quantized(q, point)
         n, nominal, m, bias, exact = self._multiplied(x.point, resolved)
-        leaky = node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-        if leaky and resolved:
+        if self._leaky and resolved:
             total = weighted_sum(node, x.q, n.grid, torch.ones_like(m.detach()), n.bias, exact, whole=x.whole)
             m_neg = forward_as(req.ratio("a_neg", "b_neg"), nominal * self._slope())
             positive, negative = (total * per_channel(r, node, total.dim()).to(total.dtype) for r in (m, m_neg))
             v = torch.where(total < 0, negative, positive)
         else:
             v = weighted_sum(node, x.q, n.grid, m, bias, exact, whole=x.whole)
-            if leaky:
+            if self._leaky:
                 v = self._activate(v)
         if len(inputs) > 1:
             r = inputs[1]
@@ -346,14 +413,17 @@ class Affine:
     def _sources(self) -> list[Tensor]:
         return [self.tensors[name] for role, name in self.node.params.items() if not role.startswith("act.")]
 
-    def _cached(self, what: str, sources: list[Tensor], make: Callable[[], T]) -> T:
+    def _cached(self, what: str, sources: Callable[[], list[Tensor]], make: Callable[[], T]) -> T:
         """Return ``make()``, remembered while gradients are off, scales stay and no source has been written to."""
         if torch.is_grad_enabled() or (self.weight_point is not None and self.weight_point.moving):
             return make()
-        hit = self._cache.get(what)
-        if hit is None or not hit[0].current(sources):
-            if what in ("grid", "integers"):
-                self._cache.pop("folded", None)  # of a layer that is computed in float no more
-            self._cache[what] = hit = (Snapshot(sources), make())
-        found: T = hit[1]
+        hit, state = self._cache.get(what), self.verified.state
+        if hit is None or state is None or hit.state != state:
+            given = sources()
+            if hit is None or not hit.sources.current(given):
+                if what in ("grid", "integers"):
+                    self._cache.pop("folded", None)  # of a layer that is computed in float no more
+                self._cache[what] = hit = _Kept(Snapshot(given), make(), state)
+            hit.state = state
+        found: T = hit.made
         return found

@@ -30,4 +30,4 @@ class DequantizedLayer(Affine):
             none = torch.zeros_like(scale, dtype=torch.float64)
             return Integers(grid, none, scale), x_point.live_scale * scale, bias
 
-        return self._cached("deployed", [*self._sources(), self._weights.scale, x_point.live_scale], make)
+        return self._cached("deployed", lambda: [*self._sources(), self._weights.scale, x_point.live_scale], make)

@@ -25,6 +25,11 @@ class Exact(NamedTuple):
     wide: bool
     single: bool = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether float32 holds the sums, with the bias and without, and no inputs are cut."""
+        return self.edges is not None and len(self.edges) == 2 and not self.wide
+
 
 def weighted_sum(
     node: Node,
@@ -79,9 +84,8 @@ def _value(
         if exact is None:
             weight = (q * per_output(m, q, node) if weight is None else weight).to(dtype)
             return convolve(node, x, weight, None if bias is None else bias.to(dtype)).float()
-        plain = exact.edges is not None and len(exact.edges) == 2 and not exact.wide
-        total = accumulate(node, x, q, exact.edges, exact.bias.float() if plain else None, whole=whole)
-        if not plain:
+        total = accumulate(node, x, q, exact.edges, exact.bias.float() if exact.plain else None, whole=whole)
+        if not exact.plain:
             total = _plus_bias(total, per_channel(exact.bias, node, total.dim()))
         if exact.single:
             total = total.float().mul_(per_channel(m, node, total.dim()))

@@ -35,6 +35,9 @@ def add_round(
     """
     tensors = [t.q for t in terms]
     if not differentiable(*tensors, *ratios):
+        if watch is None and _fusible(tensors):
+            a_ratio, b_ratio = map(float, ratios)
+            return fused.add_only(tensors[0], tensors[1], fused.Terms((0, 0), (a_ratio, b_ratio)), lo, hi)
         v = _weighted(tensors, ratios)
         if watch is not None:
             watch(v)
