@@ -18,6 +18,8 @@ import intact8
 from intact8 import recipes
 from intact8.arithmetic.dynamic_torch import quantize_rows
 from intact8.arithmetic.tie_free import largest_denominator
+from intact8.calibration.moving_average import MovingAverageObserver
+from intact8.calibration.observer import NonFiniteError
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Graph, Node
 from intact8.engines import get_runner
@@ -133,6 +135,16 @@ def test_an_observer_sees_what_a_fused_clamp_leaves(act: Any, seen: list[float])
     point: Any = SimpleNamespace(live_scale=torch.tensor(0.5), observer=SimpleNamespace(observe=shown.append))
     observe_activated(Node("c", "conv", ["x"], {"act": act} if act else {}), point, torch.tensor([-4.0, 4.0, 40.0]))
     assert [v.tolist() for v in shown] == [seen]
+
+    point.observer = MovingAverageObserver()  # which is only told the ends
+    node = Node("c", "conv", ["x"], {"act": act} if act else {})
+    observe_activated(node, point, torch.tensor([[4.0, -4.0], [40.0, 6.0]]))
+    assert (point.observer.minimum, point.observer.maximum) == (min(seen), max(seen)) and point.observer.count == 4
+    observe_activated(node, point, torch.empty(0, 2))
+    assert point.observer.count == 4
+    with pytest.raises(NonFiniteError, match="1 NaN and 0 infinite of 3 values"):
+        observe_activated(node, point, torch.tensor([1.0, torch.nan, 2.0]))
+    assert point.observer.count == 4
 
 
 def test_sums_that_are_cut_stay_exact_in_every_part() -> None:

@@ -69,8 +69,19 @@ class MovingAverageObserver(Observer):
         """See :class:`~intact8.calibration.observer.Observer`."""
         if x.numel():
             values = dense_values(x)
-            self._batches.append(finite_extent(values, self))
-            self.count += values.numel()
+            self.observe_extremes(*finite_extent(values, self), values.numel())
+
+    def observe_extremes(self, lo: float, hi: float, count: int) -> None:
+        """Take in a batch of so many values, of which the finite ``lo`` and ``hi`` are the smallest and the largest.
+
+        Example:
+            >>> observer = MovingAverageObserver()
+            >>> observer.observe_extremes(-1.0, 3.0, 64)
+            >>> observer.range(0, 255, symmetric=False), observer.count
+            ((-1.0, 3.0), 64)
+        """
+        self._batches.append((lo, hi))
+        self.count += count
 
     def merge(self, other: Observer) -> None:
         """Append the other's batches after these."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS, apply_act
+from intact8.calibration.moving_average import MovingAverageObserver
 from intact8.capture.graph import Node
 from intact8.simulation.quantized_tensor import Quantized, Value
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
@@ -96,9 +98,20 @@ def _limits_there(act: dict[str, Any], point: QuantPoint) -> tuple[Tensor, Tenso
 
 def observe_activated(node: Node, point: QuantPoint, steps: Tensor) -> None:
     """Show the observer real values as they are after a fused clamp, before rounding; ``steps`` are output steps."""
-    values = (steps.detach() * point.live_scale).float()
-    act = node.attrs.get("act")
-    point.observer.observe(apply_act(values, act, {}) if act is not None and act["kind"] == "clamp" else values)
+    act, observer = node.attrs.get("act"), point.observer
+
+    def values(of: Tensor) -> Tensor:
+        x = (of * point.live_scale).float()
+        return apply_act(x, act, {}) if act is not None and act["kind"] == "clamp" else x
+
+    steps = steps.detach()
+    if isinstance(observer, MovingAverageObserver) and steps.numel():
+        # Scaling and clamping keep the order of values, so that its two numbers need no pass of their own for each.
+        lo, hi = values(torch.stack(torch.aminmax(steps))).tolist()
+        if math.isfinite(lo) and math.isfinite(hi):
+            observer.observe_extremes(lo, hi, steps.numel())
+            return
+    observer.observe(values(steps))
 
 
 def watcher(node: Node, point: QuantPoint) -> Watch | None:
