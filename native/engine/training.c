@@ -80,6 +80,7 @@ static void over(range_function run, const training_word *w, isize count, isize 
 typedef struct {
     const float *z, *weight, *bias, *step; /* (outer, channels, inner); (channels), where NULL is 1 and 0; (steps) */
     float *q, *mean, *invstd, *running_mean, *running_var; /* running_…: may be NULL */
+    float *ends; /* (channels, 2): the smallest and the largest value before it is rounded; NULL: not wanted */
     int64_t steps, outer, channels, inner;                 /* steps: 1 or channels */
     double momentum, eps, low, high;
 } normalize_words;
@@ -111,6 +112,27 @@ MULTIVERSION static void block_moments(const float *x, isize count, double *sum,
 
 MULTIVERSION static void scale_round(const float *x, float *y, isize count, float scale, float shift, float low, float high) {
     for (isize i = 0; i < count; i++) y[i] = rounded(x[i] * scale + shift, low, high);
+}
+
+/* Widens least … most to hold all of these. */
+MULTIVERSION static void widen(const float *x, isize count, float *least, float *most) {
+    float low[LANES], high[LANES];
+    for (int l = 0; l < LANES; l++) low[l] = *least, high[l] = *most;
+    isize from = 0;
+    for (; from + LANES <= count; from += LANES)
+        for (int l = 0; l < LANES; l++) {
+            const float v = x[from + l];
+            low[l] = v < low[l] ? v : low[l];
+            high[l] = v > high[l] ? v : high[l];
+        }
+    for (isize i = from; i < count; i++) {
+        low[0] = x[i] < low[0] ? x[i] : low[0];
+        high[0] = x[i] > high[0] ? x[i] : high[0];
+    }
+    for (int l = 0; l < LANES; l++) {
+        *least = low[l] < *least ? low[l] : *least;
+        *most = high[l] > *most ? high[l] : *most;
+    }
 }
 
 /* Rows of a channel that are taken at once, of `inner` elements each: together at most RUN elements where they are short. */
@@ -146,7 +168,7 @@ static void normalize_channels(const training_word *given, isize from, isize to)
     float aside[RUN], made[RUN];
     const float *z = NULL;
     for (isize c = from; c < to; c++) {
-        float scale, shift;
+        float scale, shift, least = INFINITY, largest = -INFINITY;
         double mean = 0, squares = 0;
         for (isize n = 0; n < outer; n += most) { /* Chan et al. 1979 */
             const isize rows = min_size(most, outer - n);
@@ -154,11 +176,16 @@ static void normalize_channels(const training_word *given, isize from, isize to)
             double sum, own;
             z = together(w->z + c * inner + n * stride, rows, stride, inner, aside);
             block_moments(z, rows * inner, &sum, &own);
+            if (w->ends) widen(z, rows * inner, &least, &largest);
             const double distance = sum / count - mean;
             mean += distance * count / (before + count);
             squares += own + distance * distance * before * count / (before + count);
         }
         keep_statistics(w, c, mean, squares, &scale, &shift);
+        if (w->ends) { /* a channel with a NaN has a mean that is one */
+            const float a = least * scale + shift, b = largest * scale + shift;
+            w->ends[2 * c] = a < b ? a : b, w->ends[2 * c + 1] = a < b ? b : a;
+        }
         for (isize n = 0; n < outer; n += most) {
             const isize rows = min_size(most, outer - n);
             float *q = w->q + c * inner + n * stride;

@@ -82,6 +82,32 @@ def test_batch_norm_and_rounding(shape: tuple[int, ...], first: bool, steps: boo
     assert same_integers(found[True][0], exact, lo, hi) and same_integers(found[False][0], exact, lo, hi)
 
 
+@pytest.mark.parametrize("shape", [(7, 3), (2, 5, 9), (4, 6, 5, 5), (2, 3, 80, 70)], ids=str)
+def test_ends_of_what_batch_norm_rounds(shape: tuple[int, ...]) -> None:
+    """An observer that goes by the smallest and the largest number is told these by the same pass."""
+    torch.manual_seed(5)
+    z, gains = torch.randn(shape) * 3, fused.Gains(torch.randn(shape[1]), torch.randn(shape[1]), torch.tensor(0.05))
+    told: list[Tensor] = []
+    watched: list[Tensor] = []
+
+    def ends(seen: Tensor, count: int) -> bool:
+        assert count == z.numel()
+        told.append(seen)
+        return bool(seen.isfinite().all())
+
+    def watch(v: Tensor) -> None:  # they are overwritten
+        watched.append(v.clone())
+
+    for to in (Rounding(-128, 127, watch), Rounding(-128, 127, watch, False, ends)):
+        normalize_round(z, gains, Running(None, None, 0.1, 1e-5), to)
+    assert len(watched) == len(told) == 1
+    torch.testing.assert_close(told[0], torch.stack(torch.aminmax(watched[0])), rtol=1e-5, atol=1e-4)
+
+    z.view(-1)[-1] = torch.nan  # of the last channel alone
+    normalize_round(z, gains, Running(None, None, 0.1, 1e-5), to)
+    assert len(watched) == 2 and watched[1].shape == z.shape and watched[1].isnan().any()
+
+
 @pytest.mark.parametrize("shape", [(3, 1), (4, 2), (5, 15), (2, 16), (6, 33), (3, 8, 3, 3), (2, 4999)], ids=str)
 @pytest.mark.parametrize("folded", [False, True])
 @pytest.mark.parametrize("limits", [None, (-7, 7), (-128, 127)], ids=str)

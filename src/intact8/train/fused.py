@@ -134,16 +134,18 @@ def normalize(
     running: tuple[Tensor | None, Tensor | None, float, float],
     lo: int | Tensor,
     hi: int | Tensor,
+    ends: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``clamp(round((γ·(z − µ)/√(σ² + ε) + β) / s), lo, hi)``, µ and 1/√(σ² + ε) of the batch.
 
     It is torch's batch norm, in steps s of the result. ``z`` is (N, C, …) with more than one value per channel;
-    ``running`` are mean, variance, momentum and ε.
+    ``running`` are mean, variance, momentum and ε. The smallest and the largest value of every channel before it is
+    rounded are written to ``ends``, (C, 2).
     """
     shape = shape_of(z)
     q, mean, invstd = _empty_like(z), torch.empty(shape.channels), torch.empty(shape.channels)
     running_mean, running_var, momentum, eps = running
-    words = z, *gains, q, mean, invstd, running_mean, running_var, gains.step.numel(), *shape, momentum, eps
+    words = z, *gains, q, mean, invstd, running_mean, running_var, ends, gains.step.numel(), *shape, momentum, eps
     _run("normalize", *words, float(lo), float(hi))
     return q, mean, invstd
 

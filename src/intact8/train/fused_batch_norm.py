@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -42,13 +42,16 @@ def count_batch(norm: Any) -> Running:
 class Rounding(NamedTuple):
     """Limits of the integers, what is called with numbers before they are rounded, and where gradients are clipped.
 
-    ``first``: the gradient is that of clamping first, see :func:`intact8.train.straight_through.clipped`.
+    ``first``: the gradient is that of clamping first, see :func:`intact8.train.straight_through.clipped`. ``ends`` is
+    called in place of ``watch`` with the smallest and the largest number, (2,), and their count, where they suffice;
+    it returns whether it took them.
     """
 
     lo: End
     hi: End
     watch: Watch | None = None
     first: bool = False
+    ends: Callable[[Tensor, int], bool] | None = None
 
 
 def normalize_round(z: Tensor, gains: fused.Gains, running: Running, to: Rounding) -> Tensor:
@@ -68,9 +71,15 @@ class _NormalizeRound(torch.autograd.Function):
     ) -> Tensor:
         ctx.to, ctx.eps, lo, hi = to, running.eps, to.lo, to.hi
         gains = fused.Gains(weight, bias, step)
-        ctx.fused = to.watch is None and fused.usable(z, *gains.known, *(t for t in running[:2] if t is not None))
+        unseen = to.watch is None or to.ends is not None
+        ctx.fused = unseen and fused.usable(z, *gains.known, *(t for t in running[:2] if t is not None))
         if ctx.fused:
-            q, mean, invstd = fused.normalize(z, gains, running, lo, hi)
+            ends = None if to.ends is None else torch.empty(z.shape[1], 2)
+            q, mean, invstd = fused.normalize(z, gains, running, lo, hi, ends)
+            if to.watch is not None and to.ends is not None and ends is not None:
+                seen = torch.stack([ends[:, 0].min(), ends[:, 1].max()])
+                if not to.ends(seen, z.numel()):
+                    to.watch(q)  # which finds a NaN
             ctx.save_for_backward(z, *gains, mean, invstd)
             return q
         by, plus = _in_steps(z, gains)

@@ -16,7 +16,7 @@ from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import EXACT, chunk_edges, convolve, per_channel
 from intact8.simulation.ops.folded_sum import folded_sum
 from intact8.simulation.ops.integer_conv import Exact, weighted_sum
-from intact8.simulation.ops.integer_op import finish, output_limits, quantize_to, watcher
+from intact8.simulation.ops.integer_op import finish, output_limits, quantize_to, watcher, watcher_of_ends
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.weights.folding import (
@@ -214,7 +214,8 @@ class Affine:
         if "equalize.out" in node.params:
             step = step * self.tensors[node.params["equalize.out"]]
         z_y, (lo, hi) = point.zero_point_value, output_limits(node, point)
-        to = Rounding(lo - z_y, hi - z_y, watcher(node, point), point.learns_range)
+        watch, ends = watcher(node, point), watcher_of_ends(node, point)
+        to = Rounding(lo - z_y, hi - z_y, watch, point.learns_range, ends)
         return normalize_round(z, Gains(norm.weight, norm.bias, step), count_batch(norm), to)
 
     def _unfolded(self, value: Value, live: LiveBatchNorms) -> Tensor:

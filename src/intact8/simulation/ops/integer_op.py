@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,27 +96,43 @@ def _limits_there(act: dict[str, Any], point: QuantPoint) -> tuple[Tensor, Tenso
     return low.float(), high.float()
 
 
+def _real(node: Node, point: QuantPoint, steps: Tensor) -> Tensor:
+    """Return output steps as real numbers behind a fused clamp, float32."""
+    x, act = (steps * point.live_scale.detach()).float(), node.attrs.get("act")
+    return apply_act(x, act, {}) if act is not None and act["kind"] == "clamp" else x
+
+
 def observe_activated(node: Node, point: QuantPoint, steps: Tensor) -> None:
     """Show the observer real values as they are after a fused clamp, before rounding; ``steps`` are output steps."""
-    act, observer = node.attrs.get("act"), point.observer
-
-    def values(of: Tensor) -> Tensor:
-        x = (of * point.live_scale).float()
-        return apply_act(x, act, {}) if act is not None and act["kind"] == "clamp" else x
-
     steps = steps.detach()
-    if isinstance(observer, MovingAverageObserver) and steps.numel():
-        # Scaling and clamping keep the order of values, so that its two numbers need no pass of their own for each.
-        lo, hi = values(torch.stack(torch.aminmax(steps))).tolist()
-        if math.isfinite(lo) and math.isfinite(hi):
-            observer.observe_extremes(lo, hi, steps.numel())
-            return
-    observer.observe(values(steps))
+    averages = isinstance(point.observer, MovingAverageObserver) and steps.numel() > 0
+    if averages and observe_ends(node, point, torch.stack(torch.aminmax(steps)), steps.numel()):
+        return
+    point.observer.observe(_real(node, point, steps))
+
+
+def observe_ends(node: Node, point: QuantPoint, ends: Tensor, count: int) -> bool:
+    """Show a moving average the smallest and the largest of so many output steps, (2,), if they are finite.
+
+    Scaling and clamping keep the order of values, so that they need no passes over all of them.
+    """
+    lo, hi = _real(node, point, ends).tolist()
+    finite = math.isfinite(lo) and math.isfinite(hi)
+    if finite:
+        assert isinstance(point.observer, MovingAverageObserver)
+        point.observer.observe_extremes(lo, hi, count)
+    return finite
 
 
 def watcher(node: Node, point: QuantPoint) -> Watch | None:
     """Return what shows results to the observer before they are rounded; None where the point does not observe."""
     return partial(observe_activated, node, point) if point.watching else None
+
+
+def watcher_of_ends(node: Node, point: QuantPoint) -> Callable[[Tensor, int], bool] | None:
+    """Return what shows it their ends; None where the point does not observe, or more than the ends."""
+    suffice = point.watching and isinstance(point.observer, MovingAverageObserver)
+    return partial(observe_ends, node, point) if suffice else None
 
 
 def finish(node: Node, steps: Tensor, point: QuantPoint) -> Quantized:
