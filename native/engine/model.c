@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #endif
 
-
 typedef struct pack {
     struct pack *next;
     const void *key;

@@ -26,6 +26,7 @@ from intact8.simulation.weights.folding import (
     factored,
     fold_before,
     folded,
+    is_leaky,
 )
 from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
 from intact8.simulation.weights.layout import output_channels, output_first, per_input, per_output, transposed
@@ -367,7 +368,7 @@ class Affine:
         n, _, m, _, exact = self._multiplied(x_point, True)
         if exact is None or not exact.plain or not fused.usable(m):
             return None
-        numbers = [exact.bias, m, *([req.ratio("a_neg", "b_neg")] if self._leaky else [])]
+        numbers = [exact.bias, m, *([req.ratio("a_neg", "b_neg")] if is_leaky(self.node) else [])]
         channels = output_channels(node, n.weight)
         bias, above, *below = (t.float().expand(channels).contiguous() for t in numbers)
         ratio = float(req.ratio("residual_a", "b")[0]) if residual else 0.0
@@ -382,10 +383,6 @@ class Affine:
         scales = self._weights.scale, x_point.live_scale, x_point.zero_point, point.live_scale, point.zero_point
         return [*self._sources(), *scales, req.a, req.b, req.a_neg, req.residual_a]
 
-    @property
-    def _leaky(self) -> bool:
-        return self.node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-
     def _exact(self, inputs: list[Quantized], resolved: bool) -> Quantized:
         node, x, point, req = self.node, inputs[0], self.point, self.requantization
         assert point is not None and req is not None
@@ -394,14 +391,14 @@ class Affine:
             if q is not None:
                 return Quantized(q, point)
         n, nominal, m, bias, exact = self._multiplied(x.point, resolved)
-        if self._leaky and resolved:
+        if is_leaky(self.node) and resolved:
             total = weighted_sum(node, x.q, n.grid, torch.ones_like(m.detach()), n.bias, exact, whole=x.whole)
             m_neg = forward_as(req.ratio("a_neg", "b_neg"), nominal * self._slope())
             positive, negative = (total * per_channel(r, node, total.dim()).to(total.dtype) for r in (m, m_neg))
             v = torch.where(total < 0, negative, positive)
         else:
             v = weighted_sum(node, x.q, n.grid, m, bias, exact, whole=x.whole)
-            if self._leaky:
+            if is_leaky(self.node):
                 v = self._activate(v)
         if len(inputs) > 1:
             r = inputs[1]

@@ -135,11 +135,6 @@ def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
     return np.where(slope < 0, largest_denominator("leaky", bias_steps), limits)
 
 
-def is_leaky(node: Node) -> bool:
-    """Return whether the node has a multiplier of its own for negative sums."""
-    return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-
-
 def slopes_of(node: Node, q: QuantizedGraph) -> Array:
     """Return the slopes of a leaky node, one or one per channel."""
     act = node.attrs["act"]

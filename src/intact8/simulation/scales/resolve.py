@@ -31,10 +31,10 @@ from intact8.simulation.ops.weight_only import grouped
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.scales.frozen_multipliers import NOISE, ROOM, violated
 from intact8.simulation.scales.largest_result import keep_results_held
-from intact8.simulation.scales.layer_multipliers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
+from intact8.simulation.scales.layer_multipliers import Layer, channel_ratios, integers_of, slopes_of
 from intact8.simulation.scales.smallest_multiplier import denominator, keep_in_reach
 from intact8.simulation.scales.solver_state import MOVE, SolverState
-from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.folding import folded, is_leaky
 from intact8.train.scale_phase import ScaleWarning
 
 Array = npt.NDArray[Any]

@@ -124,3 +124,8 @@ def apply_batch_norm(node: Node, tensors: Mapping[str, Tensor], y: Tensor) -> Te
     weight, bias = (tensors[p[r]] if r in p else None for r in ("bn.weight", "bn.bias"))
     mean, var = tensors[p["bn.running_mean"]], tensors[p["bn.running_var"]]
     return torch.nn.functional.batch_norm(y, mean, var, weight, bias, False, 0.0, bn["eps"])
+
+
+def is_leaky(node: Node) -> bool:
+    """Return whether the node has a multiplier of its own for negative sums."""
+    return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
