@@ -190,6 +190,15 @@ def test_names_of_metrics_are_shown_as_they_are(network: tuple[nn.Module, torch.
     assert "<lambda>" in [column.title for column in result.grid().columns]
 
 
+def test_a_limit_of_single_samples_is_said(network: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = network
+    data = (x, model(x).argmax(1))
+    coarse = intact8.tune(model, x, data, max_drop=2, metric="top1", seconds=0, max_trials=1)
+    assert "The limit of 2 is 1.9 of 96 samples" in coarse.summary() and "give at least 250" in coarse.summary()
+    enough = intact8.tune(model, x, data, max_drop=10, metric="top1", seconds=0, max_trials=1)
+    assert "The limit" not in enough.summary()
+
+
 def test_held_out_samples_judge_what_others_chose(network: tuple[nn.Module, torch.Tensor]) -> None:
     model, x = network
     other = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))

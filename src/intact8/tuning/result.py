@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from intact8.tuning.picture import picture
 
 SAME_TIME = 0.02
 """Relative times that differ by less are the same: measurements repeat no better."""
+
+ENOUGH = 5
+"""Samples that an allowed drop should stand for, at least: with fewer of them, single samples decide the search."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +181,21 @@ class TuneResult(Shown):
         interval = self._interval(self.evaluation)
         return (
             f"{self.metric}: float {number(self.float_score, 5)}, chosen {number(self.best.score, 5)} "
-            f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){interval}{verdict}.{judged} "
+            f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){interval}{verdict}.{judged}{self._coarse()} "
             f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)} in {self.seconds:.0f} s, {self.ended}; {times}"
+        )
+
+    def _coarse(self) -> str:
+        """Return a warning where the allowed drop stands for so few samples that chance decides the search."""
+        if self.evaluation is None or self.metric not in ("top1", "top5") or self.max_drop <= 0:
+            return ""
+        samples = self.evaluation.samples
+        allowed = self.max_drop * samples / 100
+        if allowed >= ENOUGH:
+            return ""
+        return (
+            f" The limit of {number(self.max_drop)} is {number(allowed, 2)} of {samples:,} samples: single ones decide "
+            f"what stays float; give at least {math.ceil(100 * ENOUGH / self.max_drop):,}, or allow more."
         )
 
     def _interval(self, report: EvaluationReport | None) -> str:
