@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.recipes import as_recipe
 from intact8.simulation.prepare import capture_for_simulation, prepare, simulate_captured, warn_of_training_mode
-from intact8.simulation.simulation import OWN_MODULES, Simulation
+from intact8.simulation.simulation import Simulation
 from intact8.verification import verify
 
 
@@ -96,22 +96,8 @@ def calibrate(
     first = reset or not getattr(sim, "calibration", None)
     summary = compute_scales(sim, data, progress=progress, max_batches=max_batches, reset=reset, shard=shard)
     if first and sim.recipe.scales == "calibrated" and ranks_for(data, "split").size == 1 and _all_on(sim):
-        _choose(sim, data, max_batches)
+        choose_between_layers(sim, data, max_batches)
     return summary
-
-
-def _choose(sim: Simulation, data: Any, max_batches: int | None = None) -> Measured | None:
-    """Choose what is rounded between layers, where the recipe leaves that open and the data can be read again."""
-    if sim.recipe.between_layers != "auto" or isinstance(data, Iterator):
-        return None
-    mode, modes = sim.training, {module: module.training for module in sim.modules()}
-    try:
-        return choose_between_layers(sim.eval(), data, max_batches)
-    finally:
-        for name in OWN_MODULES:  # they may be others now
-            sim.get_submodule(name).train(mode)
-        for module, flag in modes.items():
-            module.training = flag
 
 
 def _all_on(sim: Simulation) -> bool:
@@ -192,7 +178,7 @@ def quantize(
     captured = capture_for_simulation(model, example_inputs, dynamic)
     sim = simulate_captured(model, captured, chosen)
     compute_scales(sim, data, progress=progress)
-    return _lowered(sim, _choose(sim, data))
+    return _lowered(sim, choose_between_layers(sim, data))
 
 
 __all__ = ["CalibrationError", "calibrate", "convert", "prepare", "quantize", "verify"]

@@ -312,3 +312,22 @@ def test_tied_weights_batch_norm_and_buffers_stay_what_they_are() -> None:
     assert sim.get_submodule("a").weight is sim.get_submodule("b").weight
     assert isinstance(sim.get_submodule("norm"), nn.BatchNorm1d)
     assert digest(intact8.convert(sim)) == digest(intact8.quantize(model, x, TIGHT))
+
+
+def test_sensitivity_of_a_float_network_is_that_of_what_quantize_makes() -> None:
+    x = samples(4)
+    sim = intact8.prepare(network(), x[:1], TIGHT).eval()
+    intact8.calibrate(sim, x)
+    assert sim.recipe.between_layers in ("float_residual", "float")
+    of_network = intact8.sensitivity(network(), x, recipe=TIGHT)
+    assert of_network.to_dict() == intact8.sensitivity(sim, x).to_dict()
+
+
+def test_a_trial_of_tune_is_what_quantize_makes_of_its_recipe() -> None:
+    x = samples(4)
+    result = intact8.tune(network(), x, recipe=TIGHT, metric="sqnr", seconds=0, max_trials=1)
+    assert Recipe.from_toml(result.program.recipe).between_layers in ("float_residual", "float")
+    exact = network()(x).detach()
+    error = (torch.from_numpy(result.program.run(x.numpy())) - exact).square().sum()
+    assert result.best.sqnr == pytest.approx(10 * float(torch.log10(exact.square().sum() / error)), abs=0.01)
+    assert result.best.floats == sum(op.is_float for op in result.program.ops)

@@ -32,7 +32,7 @@ from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measur
 from intact8.errors import AccuracyWarning, warn
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.prepare import rebuild, simulate_again
-from intact8.simulation.simulation import Simulation
+from intact8.simulation.simulation import OWN_MODULES, Simulation
 
 FEW = 16
 """Samples, at most, of which some are held out."""
@@ -49,20 +49,42 @@ Batches = list[list[Tensor]]
 """Flat inputs, batch by batch."""
 
 
-def choose_between_layers(sim: Simulation, data: Any, max_batches: int | None = None) -> Measured:
+def choose_between_layers(
+    sim: Simulation, data: Any, max_batches: int | None = None, *, shard: str = "auto", quiet: bool = False
+) -> Measured | None:
     """Make it the cheapest simulation whose outputs are no worse than plain W8A8's, or the nearest to that.
 
     Args:
-        sim: of the recipe with ``between_layers="auto"``, calibrated; its recipe says afterwards what was chosen.
+        sim: calibrated; its recipe says afterwards what was chosen.
         data: what it was calibrated on, to be read again.
         max_batches: how many of these batches; None for all.
+        shard: how ranks share calibration, as for :func:`intact8.calibrate`.
+        quiet: whether not to warn of weights that take all of 8 bits.
+
+    Returns:
+        How near its outputs are to float's; None where nothing was to choose: the recipe says what is rounded, or the
+        data can be read only once.
     """
+    if sim.recipe.between_layers != "auto" or isinstance(data, Iterator):
+        return None
+    mode, modes = sim.training, {module: module.training for module in sim.modules()}
+    try:
+        return _choose(sim.eval(), data, max_batches, shard, quiet)
+    finally:
+        for name in OWN_MODULES:  # they may be others now
+            sim.get_submodule(name).train(mode)
+        for module, flag in modes.items():
+            module.training = flag
+
+
+def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, quiet: bool) -> Measured:
+    """Do what :func:`choose_between_layers` says, for a recipe that leaves it open."""
     parts = _parts(sim, data, max_batches)
     measured: dict[str, list[Measured]] = {}
 
     def calibrated(other: Simulation, data: Any, max_batches: int | None = None) -> Simulation:
         # What there is to warn of was told the first time.
-        compute_scales(other, data, reset=True, max_batches=max_batches, quiet=True)
+        compute_scales(other, data, reset=True, max_batches=max_batches, shard=shard, quiet=True)
         return other
 
     def whole(recipe: Recipe) -> tuple[Simulation, Measured]:
@@ -130,7 +152,7 @@ def choose_between_layers(sim: Simulation, data: Any, max_batches: int | None = 
     if lost and best != sim.recipe:
         message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
         log.info(message, lost, best.between_layers)
-    if best.portable != sim.recipe.portable:
+    if best.portable != sim.recipe.portable and not quiet:
         why = f"{lost} is further from float than plain W8A8 where weights leave room for sums of pairs in int16"
         what = "every engine but the native one needs a CPU with VNNI for this program (portable = False)"
         warn(AccuracyWarning(f"{what}: {why}. Remedy: Recipe(portable=True) leaves that room"))

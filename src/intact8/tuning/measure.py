@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from intact8.calibration.data import device_of
 from intact8.capture import Captured
+from intact8.diagnose.between_layers import choose_between_layers
 from intact8.diagnose.chunks import chunks
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity.metrics import METRICS
@@ -75,9 +76,10 @@ class Measurement:
         self._exact: list[list[Tensor]] = []
 
     def simulate(self, recipe: Recipe) -> Simulation:
-        """Return the calibrated simulation of a recipe."""
+        """Return the calibrated simulation of a recipe: what :func:`intact8.quantize` makes of it, its choices too."""
         sim = simulate_captured(self.model, self.captured, recipe)
         self.calibration.calibrate(sim)
+        choose_between_layers(sim, self.calibration.data, shard="off", quiet=True)
         if not self._probe:
             parts = chunks(self.captured, device_of(sim), self.calibration.data, PROBED, elements=math.inf)
             self._probe = [part.inputs for part in parts]

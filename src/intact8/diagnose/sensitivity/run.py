@@ -71,7 +71,7 @@ def sensitivity(
 
     Args:
         model: a calibrated simulation in evaluation mode; or a float network, which is then prepared with ``recipe``
-            and calibrated on ``calibration`` (on ``data`` where that is None).
+            and calibrated on ``calibration`` (on ``data`` where that is None), as :func:`intact8.quantize` does it.
         data: as for :func:`intact8.calibrate`; a metric of your own gets each batch as it is here, labels included.
         metric: ``sqnr`` (dB, at most 150), ``kl`` (nats), ``cosine`` or ``top1`` (agreement with the float network), or
             a callable: see :data:`intact8.diagnose.sensitivity.metrics.UserMetric`.
@@ -165,6 +165,7 @@ def _simulation(
     from intact8.calibration.data import first_batch
     from intact8.calibration.dynamic_dimensions import changing
     from intact8.calibration.run import compute_scales
+    from intact8.diagnose.between_layers import choose_between_layers
     from intact8.simulation.prepare import prepare, warn_of_training_mode
 
     warn_of_training_mode(model)
@@ -172,6 +173,7 @@ def _simulation(
     found, calibration = changing(model, example, calibration)
     sim = prepare(model, example, recipe, dynamic_shapes=found)
     compute_scales(sim, calibration)
+    choose_between_layers(sim, calibration)
     return sim
 
 
