@@ -559,12 +559,12 @@ typedef struct {
     const float *a, *b;
     float *q;
     uint8_t *a_bytes, *b_bytes; /* a and b plus their zero points; NULL: not wanted */
+    float *ends;                /* (blocks of RUN elements, 2): the least and the largest sum of each, NaN where one is; or NULL */
     int64_t count, a_zero, b_zero;
     double a_ratio, b_ratio, low, high;
 } add_words;
 
-MULTIVERSION static void add_range(const training_word *given, isize from, isize to) {
-    const add_words *w = (const add_words *)(const void *)given;
+INLINE void add_elements(const add_words *w, isize from, isize to, int packs) {
     const float ra = (float)w->a_ratio, rb = (float)w->b_ratio, low = (float)w->low, high = (float)w->high;
     const float az = ROUND_MAGIC + (float)w->a_zero, bz = ROUND_MAGIC + (float)w->b_zero;
     const float *restrict a = w->a, *restrict b = w->b;
@@ -572,22 +572,40 @@ MULTIVERSION static void add_range(const training_word *given, isize from, isize
     uint8_t *restrict a_bytes = w->a_bytes, *restrict b_bytes = w->b_bytes;
     for (isize i = from; i < to; i++) {
         q[i] = rounded(a[i] * ra + b[i] * rb, low, high);
-        a_bytes[i] = (uint8_t)float_bits(a[i] + az);
-        b_bytes[i] = (uint8_t)float_bits(b[i] + bz);
+        if (packs) a_bytes[i] = (uint8_t)float_bits(a[i] + az), b_bytes[i] = (uint8_t)float_bits(b[i] + bz);
     }
 }
 
-MULTIVERSION static void add_only_range(const training_word *given, isize from, isize to) {
+MULTIVERSION static void add_packing(const add_words *w, isize from, isize to) { add_elements(w, from, to, 1); }
+
+MULTIVERSION static void add_only(const add_words *w, isize from, isize to) { add_elements(w, from, to, 0); }
+
+MULTIVERSION static void sum_ends(const add_words *w, isize from, isize to, float *ends) {
+    const float ra = (float)w->a_ratio, rb = (float)w->b_ratio;
+    float v[PIECE], least = INFINITY, most = -INFINITY;
+    int bad = 0;
+    for (isize at = from; at < to; at += PIECE) {
+        const isize count = min_size(PIECE, to - at);
+        const float *a = w->a + at, *b = w->b + at;
+        for (isize i = 0; i < count; i++) v[i] = a[i] * ra + b[i] * rb;
+        for (isize i = 0; i < count; i++) bad |= v[i] != v[i];
+        widen(v, count, &least, &most);
+    }
+    ends[0] = bad ? NAN : least, ends[1] = bad ? NAN : most;
+}
+
+static void add_blocks(const training_word *given, isize first, isize last) {
     const add_words *w = (const add_words *)(const void *)given;
-    const float ra = (float)w->a_ratio, rb = (float)w->b_ratio, low = (float)w->low, high = (float)w->high;
-    const float *restrict a = w->a, *restrict b = w->b;
-    float *restrict q = w->q;
-    for (isize i = from; i < to; i++) q[i] = rounded(a[i] * ra + b[i] * rb, low, high);
+    for (isize block = first; block < last; block++) {
+        const isize from = block * RUN, to = min_size((isize)w->count, from + RUN);
+        (w->a_bytes ? add_packing : add_only)(w, from, to);
+        if (w->ends) sum_ends(w, from, to, w->ends + 2 * block);
+    }
 }
 
 static void add(const training_word *given, int threads) {
     const add_words *w = (const add_words *)(const void *)given;
-    over(w->a_bytes ? add_range : add_only_range, given, (isize)w->count, 1, threads);
+    over(add_blocks, given, ceil_div((isize)w->count, RUN), RUN, threads);
 }
 
 typedef struct {

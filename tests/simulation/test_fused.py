@@ -22,8 +22,8 @@ from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.weights.grid import Limits, on_grid
 from intact8.simulation.weights.layout import per_output
 from intact8.train.fused import Gains
-from intact8.train.fused_batch_norm import Rounding, Running, normalize_round
-from intact8.train.straight_through import clipped, quantize_ste, round_ste
+from intact8.train.fused_batch_norm import Running, normalize_round
+from intact8.train.straight_through import Rounding, clipped, quantize_ste, round_ste
 from intact8.train.weight_scales import two_largest
 
 
@@ -119,7 +119,7 @@ def test_sums_of_terms(whole: bool, other: tuple[int, ...]) -> None:
     values = values if whole else (a / 3, b / 3, *values[2:])
     one, two = leaves(*values), leaves(*values)
     terms = [Quantized(q, Point(), whole) for q in one[:2]]  # type: ignore[arg-type]
-    fused = add_round(terms, one[2:], -20, 50)  # type: ignore[arg-type]
+    fused = add_round(terms, one[2:], Rounding(-20, 50))  # type: ignore[arg-type]
     v = two[0] * two[2] + two[1] * two[3]  # type: ignore[operator]
     assert_same_gradients(fused, one, clamp(round_ste(v), -20, 50), two)
 

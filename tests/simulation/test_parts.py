@@ -40,7 +40,7 @@ from intact8.simulation.weights.folding import own_params
 from intact8.simulation.weights.grid import grid_gradients, on_grid
 from intact8.simulation.weights.quantize import pair_limits
 from intact8.train import distributed as parallel
-from intact8.train.straight_through import round_within
+from intact8.train.straight_through import Rounding, round_within
 from intact8.train.weight_scales import BLOCK, LONG, two_largest
 
 LINEAR = Node("fc", "linear", ["x"])
@@ -326,7 +326,7 @@ def test_sums_in_evaluation_are_watched_as_in_training() -> None:
     seen: list[list[float]] = []
     for grad in (False, True):
         ratios = [torch.tensor(0.5, requires_grad=grad), torch.tensor(2.0)]
-        add_round(terms, ratios, -2, 3, lambda v: seen.append(v.tolist()))
+        add_round(terms, ratios, Rounding(-2, 3, lambda v: seen.append(v.tolist())))
     assert seen == 2 * [[3.5, 1.5]]
 
 
@@ -337,7 +337,7 @@ def test_gradients_of_ratios_do_not_depend_on_the_order_in_memory() -> None:
     for order in (torch.contiguous_format, torch.channels_last):
         ratio = torch.tensor(0.5, requires_grad=True)
         terms = [Quantized(q.to(memory_format=order), point), Quantized(2 * q.to(memory_format=order), point)]
-        add_round(terms, [ratio, torch.tensor(0.25)], -9, 9).mul(q).sum().backward()
+        add_round(terms, [ratio, torch.tensor(0.25)], Rounding(-9, 9)).mul(q).sum().backward()
         found.append(float(ratio.grad))  # type: ignore[arg-type]
     assert found[0] == found[1] != 0
 

@@ -15,8 +15,8 @@ from intact8.arithmetic.affine import SMALLEST_SCALE
 from intact8.calibration.weights import DEAD
 from intact8.simulation.ops import quantized_add
 from intact8.train import fused
-from intact8.train.fused_batch_norm import Rounding, Running, normalize_round
-from intact8.train.straight_through import clipped, forward_as, round_ste, rounding_to
+from intact8.train.fused_batch_norm import Running, normalize_round
+from intact8.train.straight_through import Rounding, clipped, forward_as, round_ste, rounding_to
 from intact8.train.weight_scales import largest_magnitudes, live_weight_scales, two_largest
 
 pytestmark = [
@@ -204,7 +204,11 @@ def test_sums(count: int) -> None:
     q, *packed = fused.add(a, b, of, *limits)
     v = quantized_add._weighted([a, b], [torch.tensor(r) for r in ratios])
     assert torch.equal(q, v.round().clamp(*limits))
-    assert torch.equal(fused.add_only(a, b, of, *limits), q)
+    ends = torch.empty(fused.blocks_of(a), 2)
+    assert torch.equal(fused.add_only(a, b, of, *limits, ends), q)
+    assert torch.equal(torch.stack([ends[:, 0].min(), ends[:, 1].max()]), torch.stack(torch.aminmax(v)))
+    fused.add(a, torch.cat([b[:-1], torch.tensor([torch.nan])]), of, *limits, ends)
+    assert ends[-1].isnan().all() and ends[:-1].isfinite().all()
     assert [p.tolist() for p in packed] == [(a + 3).tolist(), (b + 200).tolist()]
     grad = torch.randn(count)
     inside = clipped(grad, v, *limits)

@@ -289,22 +289,38 @@ class Terms(NamedTuple):
     ratios: tuple[float, float]
 
 
-def add(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``clamp(round(a·r_a + b·r_b), lo, hi)`` of integers minus zero points, and the integers as uint8."""
+def add(
+    a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor, ends: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``clamp(round(a·r_a + b·r_b), lo, hi)`` of integers minus zero points, and the integers as uint8.
+
+    The least and the largest sums before they are rounded are written to ``ends``, see :func:`blocks_of`.
+    """
     packed = _empty_like(a, torch.uint8), _empty_like(b, torch.uint8)
-    return _add(a, b, packed, of, lo, hi), *packed
+    return _add(a, b, packed, of, lo, hi, ends), *packed
 
 
-def add_only(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor) -> Tensor:
+def add_only(a: Tensor, b: Tensor, of: Terms, lo: int | Tensor, hi: int | Tensor, ends: Tensor | None = None) -> Tensor:
     """Return the first of what :func:`add` does."""
-    return _add(a, b, (None, None), of, lo, hi)
+    return _add(a, b, (None, None), of, lo, hi, ends)
+
+
+def blocks_of(t: Tensor) -> int:
+    """Return the rows of ``ends`` that :func:`add` writes for terms like this; they have two columns."""
+    return -(-t.numel() // RUN)
 
 
 def _add(
-    a: Tensor, b: Tensor, packed: Sequence[Tensor | None], of: Terms, lo: int | Tensor, hi: int | Tensor
+    a: Tensor,
+    b: Tensor,
+    packed: Sequence[Tensor | None],
+    of: Terms,
+    lo: int | Tensor,
+    hi: int | Tensor,
+    ends: Tensor | None,
 ) -> Tensor:
     q = _empty_like(a)
-    _run("add", a, b, q, *packed, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
+    _run("add", a, b, q, *packed, ends, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
     return q
 
 
@@ -313,7 +329,7 @@ def add_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of both terms, and of both ratios as one tensor of two; see :func:`add`."""
     to_a, to_b = _empty_like(grad), _empty_like(grad)
-    dots = torch.empty(-(-grad.numel() // RUN), 2, dtype=torch.float64)
+    dots = torch.empty(blocks_of(grad), 2, dtype=torch.float64)
     _run("add_backward", grad, *packed, to_a, to_b, dots, grad.numel(), *of.zero_points, *of.ratios, *limits)
     return to_a, to_b, dots.sum(0).float()
 

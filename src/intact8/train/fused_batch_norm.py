@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from intact8.train import fused
-from intact8.train.straight_through import End, Watch, clamp_, clipped, clipping_ends
+from intact8.train.straight_through import Rounding, clamp_, clipped, clipping_ends
 
 PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -39,21 +39,6 @@ def count_batch(norm: Any) -> Running:
     return Running(norm.running_mean, norm.running_var, 0.0 if momentum is None else momentum, norm.eps)
 
 
-class Rounding(NamedTuple):
-    """Limits of the integers, what is called with numbers before they are rounded, and where gradients are clipped.
-
-    ``first``: the gradient is that of clamping first, see :func:`intact8.train.straight_through.clipped`. ``ends`` is
-    called in place of ``watch`` with the smallest and the largest number, (2,), and their count, where they suffice;
-    it returns whether it took them.
-    """
-
-    lo: End
-    hi: End
-    watch: Watch | None = None
-    first: bool = False
-    ends: Callable[[Tensor, int], bool] | None = None
-
-
 def normalize_round(z: Tensor, gains: fused.Gains, running: Running, to: Rounding) -> Tensor:
     """Return ``clamp(round((γ·(z − µ)/√(σ² + ε) + β) / s), lo, hi)`` with µ and σ² of the batch, float32.
 
@@ -71,15 +56,12 @@ class _NormalizeRound(torch.autograd.Function):
     ) -> Tensor:
         ctx.to, ctx.eps, lo, hi = to, running.eps, to.lo, to.hi
         gains = fused.Gains(weight, bias, step)
-        unseen = to.watch is None or to.ends is not None
-        ctx.fused = unseen and fused.usable(z, *gains.known, *(t for t in running[:2] if t is not None))
+        ctx.fused = to.ends_suffice and fused.usable(z, *gains.known, *(t for t in running[:2] if t is not None))
         if ctx.fused:
             ends = None if to.ends is None else torch.empty(z.shape[1], 2)
             q, mean, invstd = fused.normalize(z, gains, running, lo, hi, ends)
-            if to.watch is not None and to.ends is not None and ends is not None:
-                seen = torch.stack([ends[:, 0].min(), ends[:, 1].max()])
-                if not to.ends(seen, z.numel()):
-                    to.watch(q)  # which finds a NaN
+            if ends is not None:
+                to.tell_ends(ends, q)
             ctx.save_for_backward(z, *gains, mean, invstd)
             return q
         by, plus = _in_steps(z, gains)

@@ -7,7 +7,7 @@ found again there, which costs less than storing it. Of float64 values a byte ea
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,31 @@ Watch = Callable[[Tensor], None]
 
 End = int | Tensor
 """An end of a range of integers; float32 () on the values' device where it depends on a scale that is learned there."""
+
+
+class Rounding(NamedTuple):
+    """Limits of the integers, what is called with numbers before they are rounded, and where gradients are clipped.
+
+    ``first``: the gradient is that of clamping first, see :func:`clipped`. ``ends`` is called in place of ``watch``
+    with the smallest and the largest number, (2,), and their count, where they suffice; it says whether it took them.
+    """
+
+    lo: End
+    hi: End
+    watch: Watch | None = None
+    first: bool = False
+    ends: Callable[[Tensor, int], bool] | None = None
+
+    @property
+    def ends_suffice(self) -> bool:
+        """Whether nobody has to be shown all the numbers."""
+        return self.watch is None or self.ends is not None
+
+    def tell_ends(self, ends: Tensor, q: Tensor) -> None:
+        """Tell the ends of all parts of the numbers, (parts, 2); where they are not finite, show what was rounded."""
+        seen = torch.stack([ends[:, 0].min(), ends[:, 1].max()])
+        if self.ends is not None and not self.ends(seen, q.numel()) and self.watch is not None:
+            self.watch(q)  # which finds a NaN
 
 
 def first_order(outputs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:

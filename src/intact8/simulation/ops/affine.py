@@ -33,9 +33,9 @@ from intact8.simulation.weights.layout import output_channels, output_first, per
 from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, shifted, weight_limits
 from intact8.train import fused
 from intact8.train.fused import Fold, Gains
-from intact8.train.fused_batch_norm import Rounding, can_fuse, count_batch, normalize_round
+from intact8.train.fused_batch_norm import can_fuse, count_batch, normalize_round
 from intact8.train.snapshot import Snapshot, Verified
-from intact8.train.straight_through import forward_as
+from intact8.train.straight_through import Rounding, forward_as
 
 T = TypeVar("T")
 

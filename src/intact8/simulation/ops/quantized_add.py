@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from intact8.simulation.ops.integer_op import IntegerOp, output_limits, watcher
+from intact8.simulation.ops.integer_op import IntegerOp, output_limits, watcher, watcher_of_ends
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train import fused
-from intact8.train.straight_through import End, Watch, clamp_, clipped, differentiable, rounding_to
+from intact8.train.straight_through import Rounding, clamp_, clipped, differentiable, rounding_to
 
 
 def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
@@ -23,29 +23,37 @@ def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
     if point.learns_range:
         return op.finish(functools.reduce(torch.add, [v.q * ratio for v, ratio in zip(x, ratios, strict=True)]))
     z, (lo, hi) = point.zero_point_value, output_limits(op.node, point)
-    return Quantized(add_round(x, ratios, lo - z, hi - z, watcher(op.node, point)), point)
+    to = Rounding(lo - z, hi - z, watcher(op.node, point), ends=watcher_of_ends(op.node, point))
+    return Quantized(add_round(x, ratios, to), point)
 
 
-def add_round(
-    terms: Sequence[Quantized], ratios: Sequence[Tensor], lo: End, hi: End, watch: Watch | None = None
-) -> Tensor:
+def add_round(terms: Sequence[Quantized], ratios: Sequence[Tensor], to: Rounding) -> Tensor:
     """Return ``clamp(round(Σ r_j·q_j), lo, hi)``, float32, with a straight-through gradient clipped at lo and hi.
 
-    Shapes of the terms broadcast; ratios are (); ``watch`` is called with the sum before it is rounded.
+    Shapes of the terms broadcast; ratios are ().
     """
     tensors = [t.q for t in terms]
     if not differentiable(*tensors, *ratios):
-        if watch is None and _fusible(tensors):
+        if to.ends_suffice and _fusible(tensors):
             a_ratio, b_ratio = map(float, ratios)
-            return fused.add_only(tensors[0], tensors[1], fused.Terms((0, 0), (a_ratio, b_ratio)), lo, hi)
+            ends = _ends(to, tensors[0])
+            q = fused.add_only(tensors[0], tensors[1], fused.Terms((0, 0), (a_ratio, b_ratio)), to.lo, to.hi, ends)
+            if ends is not None:
+                to.tell_ends(ends, q)
+            return q
         v = _weighted(tensors, ratios)
-        if watch is not None:
-            watch(v)
-        return clamp_(v.round_(), lo, hi)
+        if to.watch is not None:
+            to.watch(v)
+        return clamp_(v.round_(), to.lo, to.hi)
     # The backward pass needs the integers: stored as uint8 they take a quarter of the memory.
     zero_points = [t.zero_point if t.whole else None for t in terms]
-    q: Tensor = _AddRound.apply(lo, hi, watch, zero_points, *tensors, *ratios)  # type: ignore[no-untyped-call]
-    return q
+    rounded: Tensor = _AddRound.apply(to, zero_points, *tensors, *ratios)  # type: ignore[no-untyped-call]
+    return rounded
+
+
+def _ends(to: Rounding, t: Tensor) -> Tensor | None:
+    """Return room for the ends of sums of terms like this, where somebody is told of them."""
+    return None if to.ends is None else torch.empty(fused.blocks_of(t), 2)
 
 
 def _weighted(tensors: Sequence[Tensor], ratios: Sequence[Tensor]) -> Tensor:
@@ -57,23 +65,23 @@ def _weighted(tensors: Sequence[Tensor], ratios: Sequence[Tensor]) -> Tensor:
 
 class _AddRound(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, lo: End, hi: End, watch: Watch | None, zero_points: list[int | None], *args: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, to: Rounding, zero_points: list[int | None], *args: Tensor) -> Tensor:
         tensors, ratios = args[: len(zero_points)], args[len(zero_points) :]
-        ctx.fused = None
-        if watch is None and None not in zero_points and _fusible(tensors):
+        ctx.fused, ctx.limits = None, (to.lo, to.hi)
+        if to.ends_suffice and None not in zero_points and _fusible(tensors):
             ctx.fused = fused.Terms(tuple(zero_points), tuple(float(ratio) for ratio in ratios))  # type: ignore[arg-type]
-            q, *packed = fused.add(tensors[0], tensors[1], ctx.fused, lo, hi)
+            ends = _ends(to, tensors[0])
+            q, *packed = fused.add(tensors[0], tensors[1], ctx.fused, to.lo, to.hi, ends)
+            if ends is not None:
+                to.tell_ends(ends, q)
             ctx.save_for_backward(*packed, *ratios)
-            ctx.limits = (lo, hi)
             return q
         v = _weighted(tensors, ratios)
         ctx.save_for_backward(*(pack(t, z) for t, z in zip(tensors, zero_points, strict=True)), *ratios)
-        ctx.limits, ctx.zero_points = (lo, hi), zero_points
-        if watch is not None:
-            watch(v)
-        return clamp_(v.round_(), lo, hi)
+        ctx.zero_points = zero_points
+        if to.watch is not None:
+            to.watch(v)
+        return clamp_(v.round_(), to.lo, to.hi)
 
     @staticmethod
     @once_differentiable
@@ -82,11 +90,11 @@ class _AddRound(torch.autograd.Function):
             *packed, a_ratio, b_ratio = ctx.saved_tensors
             grad = _like(grads[0], packed[0])
             to_a, to_b, dots = fused.add_backward(grad, tuple(packed), ctx.fused, rounding_to(*ctx.limits))
-            return None, None, None, None, to_a, to_b, dots[0].reshape(a_ratio.shape), dots[1].reshape(b_ratio.shape)
+            return None, None, to_a, to_b, dots[0].reshape(a_ratio.shape), dots[1].reshape(b_ratio.shape)
         n = len(ctx.zero_points)
         saved = ctx.saved_tensors  # checkpoints unpack them whenever they are read
         tensors = [unpack(t, z) for t, z in zip(saved[:n], ctx.zero_points, strict=True)]
-        ratios, wants = saved[n:], ctx.needs_input_grad[4:]
+        ratios, wants = saved[n:], ctx.needs_input_grad[2:]
         v = _weighted(tensors, ratios)
         lo, hi = ctx.limits
         grad = clipped(grads[0], v, lo, hi, out=v)
@@ -98,7 +106,7 @@ class _AddRound(torch.autograd.Function):
             _dot(grad, tensor).reshape(ratio.shape) if want else None
             for tensor, ratio, want in zip(tensors, ratios, wants[n:], strict=True)
         ]
-        return None, None, None, None, *to_tensors, *to_ratios
+        return None, None, *to_tensors, *to_ratios
 
 
 def _fusible(tensors: Sequence[Tensor]) -> bool:
