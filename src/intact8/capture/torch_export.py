@@ -26,7 +26,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.is_compiling import Asked, answered
-from intact8.capture.known_numbers import known_numbers
+from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
@@ -362,7 +362,7 @@ def _export(
         with attributes_kept(model):  # known numbers are attributes as well
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
-    with quiet(), torch.no_grad(), traceable(), keywords_named(model, kwargs):
+    with quiet(), torch.no_grad(), traceable(), left_by_errors(), keywords_named(model, kwargs):
         try:
             with known_numbers(model) as numbers:
                 exported = _followed(made)
@@ -379,15 +379,22 @@ TAKEN_OUT = "fake tensor in the exported program", "is not tracked with proxy"
 
 
 def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
-    """Return what is exported; where ``x.data`` took tensors out of the graph or put them into it, a second time."""
+    """Return what is exported; where ``x.data`` took tensors out of the graph or put them into it, a second time.
+
+    So it is where values decide about the path, which may be known from the code.
+    """
+    # Both cost a call of Python in every operation.
+    again: DataAttribute | KnownValues = DataAttribute()
     try:
         exported = made()
         if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
             return exported
-    except RuntimeError as error:
-        if not any(sign in str(error) for sign in TAKEN_OUT):
+    except Exception as error:
+        if values_decide(error):
+            again = KnownValues(more=True)
+        elif not (isinstance(error, RuntimeError) and any(sign in str(error) for sign in TAKEN_OUT)):
             raise
-    with DataAttribute():  # costs a call of Python in every operation
+    with again:
         return made()
 
 
@@ -416,6 +423,27 @@ def attributes_kept(model: nn.Module) -> Iterator[None]:
     call.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
     with forward_replaced(model, call):
         yield
+
+
+@contextmanager
+def left_by_errors() -> Iterator[None]:
+    """Let a model catch errors of its modules: torch counts them as entered for good, and fails at the next one."""
+    entered = torch.fx.Tracer.call_module
+
+    def call_module(self: Any, *args: Any, **kwargs: Any) -> Any:
+        depth = len(self.module_stack)
+        try:
+            return entered(self, *args, **kwargs)
+        except BaseException:
+            while len(self.module_stack) > depth:
+                self.module_stack.popitem()
+            raise
+
+    torch.fx.Tracer.call_module = call_module  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.fx.Tracer.call_module = entered  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -510,13 +538,18 @@ VALUES_DECIDE = (
 """What names or messages of torch's errors have where a path or a size follows from the values of tensors."""
 
 
+def values_decide(error: BaseException) -> bool:
+    """Return whether torch cannot follow a model because values of tensors decide about its path or a size."""
+    return any(sign in f"{type(error).__name__}: {error}" for sign in VALUES_DECIDE)
+
+
 def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
     """Return the error for a model that torch.export cannot follow."""
     remedy = (
         "rewrite control flow that depends on values (torch.where instead of if); or leave it in torch: "
         "intact8.split(model, data) converts the modules that can be captured"
     )
-    if any(sign in f"{type(error).__name__}: {error}" for sign in VALUES_DECIDE):
+    if values_decide(error):
         what = "control flow, or the size of a tensor, depends on the values of the input"
         why = "a program takes the same path for every input"
     elif "Couldn't swap" in str(error):

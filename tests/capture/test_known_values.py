@@ -1,4 +1,4 @@
-"""Sizes that a model computes from integers in its buffers are known."""
+"""Values that are known while a model is exported, and checks of values that a program leaves out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.capture.checks import Asked, Checked, catches, checks, decides
 from torch import Tensor, nn
 
 import intact8
-from intact8.capture.known_numbers import known_numbers
+from intact8.capture.known_values import known_numbers
+from intact8.errors import CaptureError
 
 
 class Padded(nn.Module):
@@ -95,3 +97,69 @@ def test_what_numbers_do_not_do_for_is_exported_without_them() -> None:
     model, x = Table().eval(), torch.randn(64, 4)
     program = intact8.quantize(model, x)
     assert (torch.as_tensor(program.run(x)) - model(x)).abs().max() < 0.05 * model(x).abs().max()
+
+
+def test_axes_that_a_model_computes_from_numbers_are_known() -> None:
+    """As the norms of Asteroid do, whose functions TorchScript can read, too."""
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(4, 8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            dims = torch.arange(1, len(y.shape)).tolist()
+            scale = sum(int(n) for n in torch.tensor([1, 2, 3]))
+            return (
+                (y - y.mean(dims, keepdim=True)) / torch.sqrt(y.var(dims, keepdim=True, unbiased=False) + 1e-8) * scale
+            )
+
+    torch.manual_seed(0)
+    model, x = Norm().eval(), torch.randn(64, 4, 20)
+    program = intact8.quantize(model, x)
+    found, wanted = torch.as_tensor(program.run(x[:5])), model(x[:5]).detach()
+    assert (found - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert intact8.verify(program, x[:8]).mismatches == 0
+
+
+def test_checks_that_end_in_an_error_are_left_out() -> None:
+    torch.manual_seed(0)
+    model, x = Checked().eval(), torch.randn(64, 4)
+    program = intact8.quantize(model, x)
+    assert (torch.as_tensor(program.run(x)) - model(x)).abs().max() < 0.05
+    with pytest.raises(CaptureError, match=r"checks.py:\d+: control flow"):
+        intact8.quantize(Checked(decides=True).eval(), x)
+
+
+def test_the_side_of_a_branch_that_raises_is_known() -> None:
+    asked = Asked()
+    checks(asked)
+    assert asked.found == [True, False, True, False, True]
+    for function in (decides, catches):
+        unknown = Asked()
+        function(unknown)
+        assert set(unknown.found) == {None}, function
+
+
+def test_errors_of_modules_that_a_model_catches() -> None:
+    """As the x-vectors of SpeechBrain do, which try an argument first that only some layers take."""
+
+    class Tries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                try:
+                    x = layer(x, lengths=None)
+                except TypeError:
+                    x = layer(x)
+            return x
+
+    torch.manual_seed(0)
+    model, x = Tries().eval(), torch.randn(64, 4)
+    program = intact8.quantize(model, x)
+    assert (torch.as_tensor(program.run(x)) - model(x)).abs().max() < 0.05
+    assert [op.module for op in program.ops if "weight" in op.arrays] == ["layers.0", "layers.2"]
