@@ -265,3 +265,20 @@ def test_inputs_that_are_all_optional_are_not_dropped_in_silence() -> None:
         assert len(example) == 1
         example, _ = first_batch(TwoTowers(), [{"picture": batch[0], "text": batch[1]}])
         assert sorted(example) == ["picture", "text"]
+
+
+def test_what_a_model_does_not_run_without_is_no_label() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+            return self.layer(x) * scale[:, None] if shift is None else self.layer(x) + shift  # type: ignore[index]
+
+    x, scale, labels = torch.randn(8, 4), torch.rand(8), torch.zeros(8, dtype=torch.int64)
+    example, _ = first_batch(Scaled().eval(), [(x, scale, labels)])
+    assert len(example) == 2 and example[1] is scale
+    example, _ = first_batch(nn.Linear(4, 3), [(x, labels)])
+    assert len(example) == 1
+    assert Scaled().train().training

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture.graph import Graph
-from intact8.capture.pytree import InputLayout, widened
+from intact8.capture.pytree import InputLayout, copied, widened
+from intact8.capture.torch_export import evaluating
 from intact8.capture.trace import SAMPLES
 from intact8.errors import CalibrationError, warn
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
@@ -159,9 +160,31 @@ def first_batch(model: nn.Module, data: Any, least: int = 1) -> tuple[Any, Any]:
             raise CalibrationError("the calibration data holds no batch", remedy=_HOW) from None
         if iterator is data:
             data = itertools.chain([first], iterator)
-    example = inputs_of(model, first, least)
+    example = _enough(model, first, inputs_of(model, first, least))
     _tell_of_optional_inputs(model, first, example)
     return example, data
+
+
+def _enough(model: nn.Module, batch: Any, taken: Any) -> Any:
+    """Return the inputs out of a batch; more than were taken where the model does not run on those: it needs, say, the
+    time step that its signature calls optional."""
+    if not isinstance(batch, (tuple, list)) or not isinstance(taken, tuple):
+        return taken
+    most = min(len(batch), len(_positional(model)))
+    if most <= len(taken) or _runs(model, taken):
+        return taken
+    several = (inputs_of(model, batch, count) for count in range(len(taken) + 1, most + 1))
+    return next((inputs for inputs in several if _runs(model, inputs)), taken)
+
+
+def _runs(model: nn.Module, inputs: tuple[Any, ...]) -> bool:
+    """Return whether the model takes these inputs, in evaluation mode."""
+    try:
+        with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model(*copied(inputs))
+    except Exception:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
+        return False
+    return True
 
 
 def _tell_of_optional_inputs(model: nn.Module, batch: Any, taken: Any) -> None:
