@@ -225,6 +225,20 @@ def test_sparse_weights() -> None:
     model.weight = nn.Parameter(torch.eye(4).to_sparse())
     with pytest.raises(CaptureError, match="weight: a sparse tensor"):
         capture(model, torch.randn(4, 3))
+    model = Layer(lambda m, x: x + torch.sparse.mm(m.heads, x))
+    model.register_buffer("heads", torch.eye(4).to_sparse(), persistent=False)
+    with pytest.raises(CaptureError, match="heads: a sparse tensor"):
+        capture(model, torch.randn(4, 3))
+
+
+def test_sparse_buffers_that_the_forward_method_does_not_use() -> None:
+    model = Layer(lambda m, x: x + m.other)
+    model.register_buffer("heads", torch.eye(4).to_sparse(), persistent=False)
+    model.register_buffer("other", torch.ones(4))
+    before = list(model._buffers)
+    program = intact8.quantize(nn.Sequential(model, nn.Linear(4, 2)).eval(), torch.randn(64, 4))
+    assert program.run(torch.zeros(3, 4)).shape == (3, 2)
+    assert list(model._buffers) == before and model.heads.layout == torch.sparse_coo
 
 
 def remembers(m: nn.Module, x: Tensor) -> Tensor:
@@ -304,3 +318,8 @@ def test_models_of_other_tools(name: str, message: str) -> None:
         assert caught.value.remedy
     stubs = nn.Sequential(torch.ao.quantization.QuantStub(), nn.Linear(4, 4))
     assert [n.op for n in capture(stubs, torch.randn(2, 4)).graph] == ["input", "linear"]
+
+
+def test_a_forward_method_that_leaves_torch() -> None:
+    with pytest.raises(CaptureError, match=r"test_refusals.py:\d+: the forward pass makes a NumPy array of a tensor"):
+        capture(wrapped(lambda m, x: (x, [str(k) for k in x.argmax(1).numpy()])), torch.randn(3, 4))

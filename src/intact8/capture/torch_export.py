@@ -80,6 +80,42 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(values)
 
 
+@contextmanager
+def without_sparse(model: nn.Module) -> Iterator[None]:
+    """Take sparse buffers out of the model in this block, which torch.export cannot read: many are there for others
+    than the forward method (Whisper's alignment heads).
+
+    Raises:
+        CaptureError: the model uses one.
+    """
+    found = [
+        (module, name, f"{path}.{name}".lstrip("."))
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and buffer.layout != torch.strided
+    ]
+    before = {id(module): (module, dict(module._buffers)) for module, *_ in found}
+    for module, name, _ in found:
+        del module._buffers[name]
+    try:
+        yield
+    except CaptureError as error:
+        for module, name, path in found:
+            if f"'{type(module).__name__}' object has no attribute '{name}'" in str(error):
+                raise sparse(path) from error
+        raise
+    finally:
+        for module, buffers in before.values():
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+
+def sparse(name: str) -> CaptureError:
+    """Return the error for a sparse tensor that a model computes with."""
+    remedy = "keep it as a dense one: w.to_dense()"
+    return CaptureError("a sparse tensor", where=name, why="programs have dense tensors", remedy=remedy)
+
+
 def require_module(model: Any) -> None:
     """Refuse what is not a float model that torch.export can read, and say what it is.
 
@@ -182,7 +218,8 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         raise CaptureError(what, why=why, remedy=remedy)
     devices: dict[torch.device, str] = {}
     buffers = {name for name, _ in model.named_buffers()}  # masks hold -inf by right, weights never
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    dense = [(name, buffer) for name, buffer in model.named_buffers() if buffer.layout == torch.strided]
+    for name, tensor in [*model.named_parameters(), *dense]:  # others are left out: see without_sparse
         if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
             raise CaptureError(
                 "an uninitialized parameter", where=name, remedy="run the model once before capturing it"
@@ -191,8 +228,7 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         if tensor.device.type == "meta":
             raise CaptureError("a parameter without values (device meta)", where=name, remedy="load the weights first")
         if tensor.layout != torch.strided:
-            remedy = "keep it as nn.Parameter(w.to_dense())"
-            raise CaptureError("a sparse tensor", where=name, why="programs have dense tensors", remedy=remedy)
+            raise sparse(name)
         if not tensor.is_floating_point():
             continue
         values = tensor.detach()  # in a call from inference mode gradients would be asked for
@@ -552,6 +588,12 @@ def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
     if values_decide(error):
         what = "control flow, or the size of a tensor, depends on the values of the input"
         why = "a program takes the same path for every input"
+    elif ".numpy() is not supported" in str(error):
+        what, why = "the forward pass makes a NumPy array of a tensor", "no values are known while a model is exported"
+        remedy = (
+            "leave out of the model what follows (decoding, words, boxes), which some models do where an argument says "
+            "that they are exported; or call intact8.split(model, data), which converts the modules before it"
+        )
     elif "Couldn't swap" in str(error):
         what, why = "the forward pass converts or moves a module", "its weights would change while it is exported"
         remedy = "convert the module once, before, and leave its .to(...) out of forward"

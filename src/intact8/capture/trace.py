@@ -33,7 +33,16 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.torch_export import ALONE, FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
+from intact8.capture.torch_export import (
+    ALONE,
+    FIXED_BATCH,
+    Exported,
+    check_model,
+    evaluating,
+    export,
+    without_sparse,
+    without_writes,
+)
 from intact8.errors import CaptureError, InputError, InternalError, in_short
 
 
@@ -162,7 +171,7 @@ def _capture(
     layout, wanted = InputLayout.of(model, args, kwargs), Dynamic.of(dynamic_shapes)
     named = _leaves(layout, wanted, args, kwargs)
     example = Example(model, args, kwargs, layout)
-    with evaluating(model):
+    with without_sparse(model), evaluating(model):
         if not named:
             return _any_batch(example, dynamic_batch, {}, wanted)
         places = ", ".join(

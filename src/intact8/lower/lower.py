@@ -34,6 +34,9 @@ from .provenance import provenance
 
 Array = npt.NDArray[Any]
 
+NAMED = 16
+"""Functions of a chain, at most, that a table's attribute names."""
+
 
 def lower(sim: Simulation) -> Program:
     """Return the program of a calibrated simulation, checked and certified, with golden vectors.
@@ -213,6 +216,8 @@ def _pool(node: Node, point: QuantPoint, req: Requantization) -> Lowered:
 
 def _table(node: Node, point: QuantPoint, req: Requantization) -> Lowered:
     steps = [s["attrs"].get("fn", s["op"]) if s["op"] == "unary" else s["op"] for s in node.attrs.get("chain", [])]
+    if len(steps) > NAMED:
+        steps = [*steps[:NAMED], f"{len(steps) - NAMED} more"]
     return "table", {"fn": " ∘ ".join(steps) or "requantize"}, {"table": _numpy(req.table, np.uint8)}
 
 

@@ -67,13 +67,13 @@ def partition(
         if reason is not None and node.op not in ("input", "constant"):
             reasons[node.name] = reason
     flexible, users = _flexible(graph, reasons), graph.users()
-    known = -1
+    ending, known = _ending(graph, users), -1
     while len(reasons) != known:
         known = len(reasons)
         grids = _quantized_inputs(graph, users, reasons)
         for node in graph:
             if node.op not in HEAVY | {"input", "constant"} and node.name not in flexible and node.name not in reasons:
-                reason = _not_worthwhile(node, graph, users, reasons, flexible, grids)
+                reason = _not_worthwhile(node, graph, users, reasons, flexible, grids, ending)
                 if reason is not None:
                     reasons[node.name] = reason
     integer = {n.name for n in graph if n.op not in ("input", "constant")} - reasons.keys() - flexible
@@ -118,6 +118,7 @@ def _not_worthwhile(
     reasons: Mapping[str, str],
     flexible: Set[str],
     grids: Set[str],
+    ending: Set[str],
 ) -> str | None:
     """Return why a light operation or a move stays float, given those that do already; None if it need not."""
     operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
@@ -125,7 +126,7 @@ def _not_worthwhile(
     after = users[node.name]
     # The network's results are float: an operand that is float already would be rounded for nothing.
     all_float_after = bool(after or node.name in graph.outputs) and all(
-        _leads_to_floats(u, graph, users, reasons) for u in after
+        _leads_to_floats(u, graph, users, reasons, ending) for u in after
     )
     rows = node.op == "embedding"
     if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
@@ -158,40 +159,58 @@ def _joins_joined(cat: Node, operands: Sequence[str], graph: Graph, users: Mappi
     return False
 
 
-def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+def _leads_to_floats(
+    name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str], ending: Set[str]
+) -> bool:
     """Return whether only float operations follow: ``name`` is one, or a move or arithmetic with constants before some,
-    or light arithmetic whose results are the network's."""
-    node = graph.nodes[name]
-    if name in reasons or _ends(name, graph, users):
-        return True
-    numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
-    passes = node.shares_grid or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
-    if not passes or name in graph.outputs or not users[name]:
-        return False
-    return all(_leads_to_floats(user, graph, users, reasons) for user in users[name])
+    or light arithmetic whose results are the network's (``ending``)."""
+
+    def passes(node: Node) -> bool:
+        numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
+        return node.shares_grid or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
+
+    return _all_lead([name], lambda n: n in reasons or n in ending, passes, graph, users)
 
 
-def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
-    """Return whether ``name`` and all that follows up to the results of the network are moves and light arithmetic."""
-    seen, todo = {name}, [name]
+def _all_lead(
+    names: Sequence[str],
+    there: Callable[[str], bool],
+    passes: Callable[[Node], bool],
+    graph: Graph,
+    users: Mapping[str, list[str]],
+) -> bool:
+    """Return whether all ways from these nodes lead, through such that pass, to one that is ``there``.
+
+    A way that comes to a result of the network, or that nobody goes on with, does not.
+    """
+    seen, todo = set(names), list(names)
     while todo:
         node = graph.nodes[todo.pop()]
-        after = set(users[node.name])
-        if (node.op not in LIGHT and not node.shares_grid) or not (after or node.name in graph.outputs):
+        if there(node.name):
+            continue
+        if not passes(node) or node.name in graph.outputs or not users[node.name]:
             return False
-        todo += after - seen
-        seen |= after
+        fresh = set(users[node.name]) - seen
+        todo += fresh
+        seen |= fresh
     return True
+
+
+def _ending(graph: Graph, users: Mapping[str, list[str]]) -> set[str]:
+    """Return the nodes that are, with all that follows up to the results of the network, moves and light arithmetic."""
+    found: set[str] = set()
+    for node in reversed(list(graph)):
+        light, read = node.op in LIGHT or node.shares_grid, users[node.name]
+        if light and (read or node.name in graph.outputs) and found.issuperset(read):
+            found.add(node.name)
+    return found
 
 
 def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
     """Return whether only float operations read ``name``, directly or after moves: a mask before a softmax."""
     if name in graph.outputs or not users[name]:
         return False
-    return all(
-        user in reasons or (graph.nodes[user].shares_grid and _floats_after(user, graph, users, reasons))
-        for user in users[name]
-    )
+    return _all_lead(users[name], reasons.__contains__, lambda node: node.shares_grid, graph, users)
 
 
 def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -51,7 +52,7 @@ def copy_parameters(root: nn.Module, model: nn.Module, leave_out: frozenset[str]
     """Copy every parameter and buffer of ``model`` into ``root`` under its name, but for those of some children.
 
     Batch norm and dropout modules are copied as what they are, so that ``.train()``, ``.eval()`` and code that looks
-    for ``nn.BatchNorm2d`` go on working. Shared parameters stay shared.
+    for ``nn.BatchNorm2d`` go on working. Shared parameters stay shared. Sparse buffers, which no graph has, are left.
     """
     memo: dict[int, object] = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -67,7 +68,8 @@ def copy_parameters(root: nn.Module, model: nn.Module, leave_out: frozenset[str]
         for name, parameter in module._parameters.items():
             target._parameters[name] = copy.deepcopy(parameter, memo)
         for name, buffer in module._buffers.items():
-            target._buffers[name] = copy.deepcopy(buffer, memo)
+            if buffer is None or buffer.layout == torch.strided:
+                target._buffers[name] = copy.deepcopy(buffer, memo)
         target._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
         target.training = module.training
         if path:
