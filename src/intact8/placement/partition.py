@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY, LIGHT, NONLINEAR
@@ -71,9 +72,11 @@ def partition(
     while len(reasons) != known:
         known = len(reasons)
         grids = _quantized_inputs(graph, users, reasons)
+        # Nodes come in order: what is after one is not looked at, in this round, before it.
+        ahead = _After(_leading(graph, users, reasons, ending), _moved_to_floats(graph, users, reasons))
         for node in graph:
             if node.op not in HEAVY | {"input", "constant"} and node.name not in flexible and node.name not in reasons:
-                reason = _not_worthwhile(node, graph, users, reasons, flexible, grids, ending)
+                reason = _not_worthwhile(node, graph, users, reasons, flexible, grids, ahead)
                 if reason is not None:
                     reasons[node.name] = reason
     integer = {n.name for n in graph if n.op not in ("input", "constant")} - reasons.keys() - flexible
@@ -111,6 +114,13 @@ def _float_results(
     return layers, found - layers
 
 
+class _After(NamedTuple):
+    """Nodes that only float operations follow, and nodes that only such operations read: see below."""
+
+    leading: set[str]
+    moved_to_floats: set[str]
+
+
 def _not_worthwhile(
     node: Node,
     graph: Graph,
@@ -118,24 +128,22 @@ def _not_worthwhile(
     reasons: Mapping[str, str],
     flexible: Set[str],
     grids: Set[str],
-    ending: Set[str],
+    ahead: _After,
 ) -> str | None:
     """Return why a light operation or a move stays float, given those that do already; None if it need not."""
     operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
     floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
     after = users[node.name]
     # The network's results are float: an operand that is float already would be rounded for nothing.
-    all_float_after = bool(after or node.name in graph.outputs) and all(
-        _leads_to_floats(u, graph, users, reasons, ending) for u in after
-    )
+    all_float_after = bool(after or node.name in graph.outputs) and ahead.leading.issuperset(after)
     rows = node.op == "embedding"
     if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
         return "between float operations, where integers would add transitions"
     moves_input = node.shares_grid and any(graph.nodes[i].op == "input" for i in operands)
-    if moves_input and _floats_after(node.name, graph, users, reasons):
+    if moves_input and node.name in ahead.moved_to_floats:
         return "moves an input, which is there as it was given, before float operations"
     with_constant = node.op in ("add", "sub") and len(operands) < len(node.inputs)
-    if with_constant and _floats_after(node.name, graph, users, reasons):
+    if with_constant and node.name in ahead.moved_to_floats:
         return "adds a constant before float operations, where integers would only cost accuracy"
     if node.op in ("add", "cat") and _is_stream(node.name, graph, users, reasons):
         return "the residual stream between float norms, where integers would only cost accuracy"
@@ -159,41 +167,29 @@ def _joins_joined(cat: Node, operands: Sequence[str], graph: Graph, users: Mappi
     return False
 
 
-def _leads_to_floats(
-    name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str], ending: Set[str]
-) -> bool:
-    """Return whether only float operations follow: ``name`` is one, or a move or arithmetic with constants before some,
-    or light arithmetic whose results are the network's (``ending``)."""
+def _leading(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str], ending: Set[str]) -> set[str]:
+    """Return the nodes that only float operations follow: float ones, moves and arithmetic with constants before some,
+    and light arithmetic whose results are the network's (``ending``)."""
+    found: set[str] = set()
+    for node in reversed(list(graph)):
+        if node.name in reasons or node.name in ending:
+            found.add(node.name)
+        elif users[node.name] and node.name not in graph.outputs and found.issuperset(users[node.name]):
+            numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
+            with_constants = node.op in ("add", "sub", "mul") and len(numbers) < 2
+            if node.shares_grid or with_constants or node.op == "scale_shift":
+                found.add(node.name)
+    return found
 
-    def passes(node: Node) -> bool:
-        numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
-        return node.shares_grid or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
 
-    return _all_lead([name], lambda n: n in reasons or n in ending, passes, graph, users)
-
-
-def _all_lead(
-    names: Sequence[str],
-    there: Callable[[str], bool],
-    passes: Callable[[Node], bool],
-    graph: Graph,
-    users: Mapping[str, list[str]],
-) -> bool:
-    """Return whether all ways from these nodes lead, through such that pass, to one that is ``there``.
-
-    A way that comes to a result of the network, or that nobody goes on with, does not.
-    """
-    seen, todo = set(names), list(names)
-    while todo:
-        node = graph.nodes[todo.pop()]
-        if there(node.name):
-            continue
-        if not passes(node) or node.name in graph.outputs or not users[node.name]:
-            return False
-        fresh = set(users[node.name]) - seen
-        todo += fresh
-        seen |= fresh
-    return True
+def _moved_to_floats(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> set[str]:
+    """Return the nodes that only float operations read, directly or after moves: a mask before a softmax."""
+    found: set[str] = set()
+    for node in reversed(list(graph)):
+        read = users[node.name] if node.name not in graph.outputs else []
+        if read and all(u in reasons or (graph.nodes[u].shares_grid and u in found) for u in read):
+            found.add(node.name)
+    return found
 
 
 def _ending(graph: Graph, users: Mapping[str, list[str]]) -> set[str]:
@@ -204,13 +200,6 @@ def _ending(graph: Graph, users: Mapping[str, list[str]]) -> set[str]:
         if light and (read or node.name in graph.outputs) and found.issuperset(read):
             found.add(node.name)
     return found
-
-
-def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Return whether only float operations read ``name``, directly or after moves: a mask before a softmax."""
-    if name in graph.outputs or not users[name]:
-        return False
-    return _all_lead(users[name], reasons.__contains__, lambda node: node.shares_grid, graph, users)
 
 
 def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
