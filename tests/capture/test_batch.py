@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -131,6 +132,42 @@ class Queries(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         queries = self.queries.unsqueeze(1).repeat(1, x.size(0), 1)
         return (queries + torch.zeros(3, x.size(0), 1)).transpose(0, 1) * x
+
+
+class Windows(nn.Module):
+    """A token put before each of four windows of every sample, as separable ViTs do, and zeros as long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.turn = nn.Parameter(torch.randn(8)), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.shape[0]
+        y = x.reshape(batch * 4, 3, 8)
+        tokens = self.token.expand(batch * 4, 1, 8) + torch.zeros(batch * 4, 1, 1)
+        y = self.turn(torch.cat([tokens, y], 1) + self.token[:4, None].repeat(batch * 4, 1, 1))
+        return y.reshape(batch, 4 * 4, 8)
+
+
+class Counted(nn.Module):
+    """``len(x)`` is the number of samples, as ``x.shape[0]`` is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1) + torch.ones(len(x), 1)
+
+
+class Ghost(nn.Module):
+    """Parts of at most 128 samples, as the ghost batch norms of TabNet have them: of this batch it is one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([2 * part for part in x.chunk(int(np.ceil(x.shape[0] / 128)), 0)], 0)
+
+
+@pytest.mark.parametrize("kind", [Windows, Counted, Ghost])
+def test_how_the_number_of_samples_is_written_does_not_fix_it(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    assert check(kind(), torch.randn(2, 12, 8), batches=(1, 5)).graph.dynamic_batch
+    assert len([1, 2]) == 2, "Python's own again"
 
 
 @pytest.mark.parametrize("kind", [PerHead, EachTwice, Queries])

@@ -160,8 +160,10 @@ def select(c: Call) -> Value:
 
 @handles("chunk split split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split unsafe_chunk")
 def split(c: Call) -> list[Value]:
-    """Record consecutive slices, as long as the export says."""
+    """Record consecutive slices, as long as the export says; one alone is the tensor, whatever its size."""
     x = c.value(c["self"])
+    if len(c.fx.meta["val"]) == 1:
+        return [x]
     axis = c.axis(c["dim"], x)
     sizes = [c.builder.dim(v.shape[axis], c.fx) for v in c.fx.meta["val"]]
     pieces, at = [], 0
@@ -188,7 +190,7 @@ def cat(c: Call) -> Value:
     parts = [v for v in parts if c.shape(v) != (0,)]
     axis = c["dim"] % max(len(c.out_shape), 1)
     parts = [v for v in parts if c.shape(v)[axis] != 0]
-    if any(c.shape(v)[axis] is None for v in parts):
+    if len(parts) > 1 and any(c.shape(v)[axis] is None for v in parts):
         c.static(None)
     dtype = c.builder.dtype_of_meta(c.fx)
     parts = [v if c.dtype(v) == dtype else c.emit("cast", v, out=c.shape(v), dtype=dtype) for v in parts]
@@ -280,11 +282,7 @@ def expand(c: Call) -> Value:
     if before == after:
         return x
     aligned = (1,) * (len(after) - len(before)) + before
-    x = c.reshape(x, aligned)
-    extra: list[Value] = []
-    if any(a is None and b is not None for a, b in zip(after, aligned, strict=True)):
-        extra = [batch_of(c)]
-    return expanded(c, x, extra)
+    return over_samples(c, c.reshape(x, aligned), after)
 
 
 def expanded(c: Call, x: Value, extra: list[Value], out: Sequence[Dim] | None = None) -> Value:
@@ -303,6 +301,28 @@ def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
     return c.builder.batch_input
 
 
+def over_samples(c: Call, x: Value, shape: Sequence[Dim], sizes: Sequence[Any] | None = None) -> Value:
+    """Record an expand of what does not depend on the input, where the shape has it over samples: once for each, or
+    several times, as often as samples are divided (into windows, heads).
+
+    ``sizes`` are those of torch, with symbols; the output's where none are given.
+    """
+    sizes = c.fx.meta["val"].shape if sizes is None else sizes
+    axes = [i for i, (n, m) in enumerate(zip(shape, c.shape(x), strict=True)) if n is None and m is not None]
+    if not axes:
+        return expanded(c, x, [], shape)
+    axis, known = axes[0], c.builder.batch_input
+    times = next((t for t in (sizes[axis].node.expr / s for s in c.builder.batch_symbols) if t.is_Integer), None)
+    if known is None or times is None or len(axes) > 1:
+        raise c.mixes("a constant is expanded to a size computed from the batch size")
+    if times == 1:
+        return expanded(c, x, [known], shape)
+    before, after = c.shape(x)[:axis], c.shape(x)[axis + 1 :]
+    thin = c.reshape(x, [*before, 1, 1, *after])
+    wide = expanded(c, thin, [known], [*shape[:axis], None, int(times), *shape[axis + 1 :]])
+    return c.reshape(wide, shape)
+
+
 @handles("repeat")
 def repeat(c: Call) -> Value:
     """Record copies side by side; a constant tiled over the batch is expanded."""
@@ -316,16 +336,15 @@ def repeat(c: Call) -> Value:
                 x = concatenated(c, [x] * count, axis)
         elif shape[axis] != 1:
             x = once_each(c, x, axis, count)
-    return x if c.shape(x) == c.out_shape else expanded(c, x, [batch_of(c)] if None in c.out_shape else [])
+    return x if c.shape(x) == c.out_shape else over_samples(c, x, c.out_shape)
 
 
 def once_each(c: Call, x: Value, axis: int, count: torch.SymInt) -> Value:
     """Record a tensor repeated along a dimension of known size as often as there are samples: one more dimension."""
     c.static(c.shape(x)[axis])
     before, after = c.shape(x)[:axis], c.shape(x)[axis:]
-    times = c.builder.dim(count, c.fx)
-    like = [batch_of(c, [count.node.expr])] if times is None else []
-    x = expanded(c, c.reshape(x, [*before, 1, *after]), like, [*before, times, *after])
+    shape = [*before, c.builder.dim(count, c.fx), *after]
+    x = over_samples(c, c.reshape(x, [*before, 1, *after]), shape, [*before, count, *after])
     return c.reshape(x, [*before, c.out_shape[axis], *after[1:]])
 
 
@@ -361,7 +380,7 @@ def factory(c: Call) -> Value | Tensor:
     if all(isinstance(n, int) for n in shape):
         return torch.full(c.static(*shape), value, dtype=dtype)
     one = c.value(torch.full([n if isinstance(n, int) else 1 for n in shape], value, dtype=dtype))
-    return expanded(c, one, [batch_of(c)] if None in shape else [])
+    return over_samples(c, one, shape)
 
 
 @handles("arange")

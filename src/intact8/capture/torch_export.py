@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from intact8.capture.is_compiling import Asked, answered
 from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
+from intact8.capture.symbolic_len import symbolic_len
 from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
@@ -39,8 +40,8 @@ the capture of another thread, whose child would keep for good what was exchange
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
 COUNTED = (
-    "the model reads the batch size as a number, as len(x), a loop over samples, x.unbind(0) and x.split(1) do. "
-    "Remedy: use x.shape[0], and compute all samples at once"
+    "the model reads the batch size as a number, as int(x.shape[0]), a loop over samples, x.unbind(0) and x.split(1) "
+    "do. Remedy: use x.shape[0], and compute all samples at once"
 )
 """The note that says why a program takes batches of one size only begins with this."""
 
@@ -303,7 +304,7 @@ def export(
                 break
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
-                counted = "specialized it to be a constant" in str(error)
+                counted = SPECIALIZED in str(error)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
@@ -410,6 +411,9 @@ def _export(
         return _followed(made)
 
 
+SPECIALIZED = "specialized it to be a constant"
+"""What torch says of a size that was to stay a symbol."""
+
 TAKEN_OUT = "fake tensor in the exported program", "is not tracked with proxy"
 """What torch says of tensors that are not in the graph; the latter torch 2.8 of their sizes."""
 
@@ -417,10 +421,11 @@ TAKEN_OUT = "fake tensor in the exported program", "is not tracked with proxy"
 def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
     """Return what is exported; where ``x.data`` took tensors out of the graph or put them into it, a second time.
 
-    So it is where values decide about the path, which may be known from the code.
+    So it is where values decide about the path, which may be known from the code, and where a size became a number,
+    which ``len(x)`` makes of it.
     """
     # Both cost a call of Python in every operation.
-    again: DataAttribute | KnownValues = DataAttribute()
+    again: AbstractContextManager[Any] = DataAttribute()
     try:
         exported = made()
         if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
@@ -428,6 +433,8 @@ def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
     except Exception as error:
         if values_decide(error):
             again = KnownValues(more=True)
+        elif SPECIALIZED in str(error):
+            again = symbolic_len()
         elif not (isinstance(error, RuntimeError) and any(sign in str(error) for sign in TAKEN_OUT)):
             raise
     with again:
