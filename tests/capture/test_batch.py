@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import intact8
@@ -146,7 +147,8 @@ class Windows(nn.Module):
         y = x.reshape(batch * 4, 3, 8)
         tokens = self.token.expand(batch * 4, 1, 8) + torch.zeros(batch * 4, 1, 1)
         y = self.turn(torch.cat([tokens, y], 1) + self.token[:4, None].repeat(batch * 4, 1, 1))
-        return y.reshape(batch, 4 * 4, 8)
+        y = F.pad(y, (2, 1), mode="reflect")
+        return y.reshape(batch, 4 * 4, 11)
 
 
 class Counted(nn.Module):

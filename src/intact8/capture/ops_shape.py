@@ -257,8 +257,8 @@ def gathered(c: Call, x: Value, axis: int, places: list[int]) -> Value:
     before, after = c.shape(x)[:axis], c.shape(x)[axis + 1 :]
     thin = c.value(torch.tensor(places).reshape([1] * axis + [-1] + [1] * len(after)))
     wide = [*before, len(places), *after]
-    indices = expanded(c, thin, [batch_of(c)] if None in wide else [], wide)
-    return c.emit("gather", x, indices, out=wide, out_dtype=c.dtype(x), axis=axis)
+    like = [x if c.shape(x)[0] is None else batch_of(c)] if None in wide else []  # it may be windows of samples
+    return c.emit("gather", x, expanded(c, thin, like, wide), out=wide, out_dtype=c.dtype(x), axis=axis)
 
 
 def joined(c: Call, x: Value, axis: int, pieces: list[tuple[int, int]]) -> Value:
