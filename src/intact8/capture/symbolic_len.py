@@ -3,34 +3,64 @@
 from __future__ import annotations
 
 import builtins
+import os
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 
-@contextmanager
-def symbolic_len() -> Iterator[None]:
-    """Let ``len`` of a tensor whose first size is a symbol return that, as ``x.shape[0]`` does, in this thread.
+class SymbolicLen:
+    """In its block ``len`` of a tensor whose first size is a symbol returns that, as ``x.shape[0]`` does.
 
-    Code that counts with it (``range(len(x))``) makes a number of it, as before.
+    That is so in this thread. Code that counts with it (``range(len(x))``) makes a number of it, as before.
+
+    Attributes:
+        place: file and line of the model where a symbol became a number first; "" where that is not known.
     """
-    known, thread = builtins.len, threading.get_ident()
 
-    def length(x: Any, /) -> Any:
-        if type(x) is FakeTensor and threading.get_ident() == thread and x.dim():
-            size = x.shape[0]
-            return size if isinstance(size, torch.SymInt) else known(x)
-        return known(x)
+    place = ""
 
-    builtins.len = length
-    try:
-        yield
-    finally:
-        builtins.len = known
+    def __enter__(self) -> SymbolicLen:
+        known, thread = builtins.len, threading.get_ident()
+        self._len, self._replace = known, getattr(ShapeEnv, "_set_replacement", None)
+
+        def length(x: Any, /) -> Any:
+            if type(x) is FakeTensor and threading.get_ident() == thread and x.dim():
+                size = x.shape[0]
+                return size if isinstance(size, torch.SymInt) else known(x)
+            return known(x)
+
+        def replace(env: ShapeEnv, symbol: Any, value: Any, *rest: Any, **more: Any) -> Any:
+            if not self.place and getattr(value, "is_number", False):
+                self.place = _line(sys._getframe(1))
+            return self._replace(env, symbol, value, *rest, **more)  # type: ignore[misc]
+
+        builtins.len = length
+        if self._replace is not None:
+            ShapeEnv._set_replacement = replace  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        builtins.len = self._len
+        if self._replace is not None:
+            ShapeEnv._set_replacement = self._replace  # type: ignore[method-assign]
 
 
-__all__ = ["symbolic_len"]
+def _line(frame: FrameType | None) -> str:
+    """Return the file and the line of the innermost frame that is not torch's; "" where that is none of the model's."""
+    while frame is not None:
+        parts = frame.f_code.co_filename.split(os.sep)
+        if "intact8" in parts:
+            return ""
+        if "torch" not in parts and not parts[-1].startswith("<"):
+            return f"{parts[-1]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+__all__ = ["SymbolicLen"]

@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from intact8.capture.is_compiling import Asked, answered
 from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
-from intact8.capture.symbolic_len import symbolic_len
+from intact8.capture.symbolic_len import SymbolicLen
 from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
@@ -304,7 +304,7 @@ def export(
                 break
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
-                counted = SPECIALIZED in str(error)
+                counted = SPECIALIZED in str(error) and not isinstance(error, FixedSizeError)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
@@ -425,7 +425,7 @@ def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
     which ``len(x)`` makes of it.
     """
     # Both cost a call of Python in every operation.
-    again: AbstractContextManager[Any] = DataAttribute()
+    again: DataAttribute | KnownValues | SymbolicLen = DataAttribute()
     try:
         exported = made()
         if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
@@ -434,11 +434,20 @@ def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
         if values_decide(error):
             again = KnownValues(more=True)
         elif SPECIALIZED in str(error):
-            again = symbolic_len()
+            again = SymbolicLen()
         elif not (isinstance(error, RuntimeError) and any(sign in str(error) for sign in TAKEN_OUT)):
             raise
     with again:
-        return made()
+        try:
+            return made()
+        except Exception as error:
+            if isinstance(again, SymbolicLen) and again.place:
+                raise FixedSizeError(f"{again.place}: {COUNTED}") from error
+            raise
+
+
+class FixedSizeError(Exception):
+    """A size that was to stay a symbol became a number: says where, and what to do."""
 
 
 STANDARD = {*vars(nn.Module()), "forward"}
