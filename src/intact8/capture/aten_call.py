@@ -14,6 +14,7 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, summands
+from intact8.capture.model_code import is_models
 from intact8.capture.names import module_of
 from intact8.errors import CaptureError
 
@@ -235,7 +236,7 @@ class Call:
 def line_of(fx: torch.fx.Node) -> str:
     """Return file and line of the user's code that made a node, innermost outside torch; "" where it is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', fx.meta.get("stack_trace") or "")
-    own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path and path[0] != "<"]
+    own = [(path, line) for path, line in frames if is_models(path)]
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
 
 

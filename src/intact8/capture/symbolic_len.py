@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import builtins
-import os
 import sys
 import threading
-from types import FrameType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from intact8.capture.model_code import innermost_line
 
 
 class SymbolicLen:
@@ -37,7 +37,7 @@ class SymbolicLen:
 
         def replace(env: ShapeEnv, symbol: Any, value: Any, *rest: Any, **more: Any) -> Any:
             if not self.place and getattr(value, "is_number", False):
-                self.place = _line(sys._getframe(1))
+                self.place = innermost_line(sys._getframe(1))
             return self._replace(env, symbol, value, *rest, **more)  # type: ignore[misc]
 
         builtins.len = length
@@ -49,18 +49,6 @@ class SymbolicLen:
         builtins.len = self._len
         if self._replace is not None:
             ShapeEnv._set_replacement = self._replace  # type: ignore[method-assign]
-
-
-def _line(frame: FrameType | None) -> str:
-    """Return the file and the line of the innermost frame that is not torch's; "" where that is none of the model's."""
-    while frame is not None:
-        parts = frame.f_code.co_filename.split(os.sep)
-        if "intact8" in parts:
-            return ""
-        if "torch" not in parts and not parts[-1].startswith("<"):
-            return f"{parts[-1]}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 __all__ = ["SymbolicLen"]

@@ -27,6 +27,7 @@ from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.is_compiling import Asked, answered
 from intact8.capture.known_values import KnownValues, known_numbers
+from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
 from intact8.capture.symbolic_len import SymbolicLen
@@ -626,9 +627,8 @@ def place_of(model: nn.Module, error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None and not line:
         for frame in traceback.extract_tb(seen.__traceback__):
-            parts = frame.filename.split(os.sep)
-            if not {"torch", "intact8"} & set(parts) and not frame.filename.startswith("<"):
-                line = f"{parts[-1]}:{frame.lineno}"
+            if is_models(frame.filename):
+                line = f"{os.path.basename(frame.filename)}:{frame.lineno}"
         seen = seen.__cause__ or seen.__context__
     return ", ".join(filter(None, (blame(model, error), line)))
 
