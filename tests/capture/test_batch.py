@@ -158,6 +158,19 @@ class Counted(nn.Module):
         return x.reshape(len(x), -1) + torch.ones(len(x), 1)
 
 
+class Reversed(nn.Module):
+    """Windows of 2 by 2 and back, as Swin transformers count them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.reshape(-1, 4, 6, 4)
+        windows = x.view(len(x), 2, 2, 3, 2, 4).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 4)
+        height, width, size = 4, 6, 2
+        batch = int(windows.shape[0] / (height * width / size / size))
+        assert isinstance(size, int) and int("3") == 3 and int(2.5) == 2 and type(size) == int  # noqa: E721
+        y = (2 * windows).view(batch, 2, 3, 2, 2, 4).permute(0, 1, 3, 2, 4, 5)
+        return y.reshape(batch, height, width, 4)
+
+
 class Ghost(nn.Module):
     """Parts of at most 128 samples, as the ghost batch norms of TabNet have them: of this batch it is one."""
 
@@ -165,11 +178,11 @@ class Ghost(nn.Module):
         return torch.cat([2 * part for part in x.chunk(int(np.ceil(x.shape[0] / 128)), 0)], 0)
 
 
-@pytest.mark.parametrize("kind", [Windows, Counted, Ghost])
+@pytest.mark.parametrize("kind", [Windows, Counted, Reversed, Ghost])
 def test_how_the_number_of_samples_is_written_does_not_fix_it(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     assert check(kind(), torch.randn(2, 12, 8), batches=(1, 5)).graph.dynamic_batch
-    assert len([1, 2]) == 2, "Python's own again"
+    assert len([1, 2]) == 2 and "int" not in globals(), "Python's own again"
 
 
 @pytest.mark.parametrize("kind", [PerHead, EachTwice, Queries])

@@ -30,7 +30,7 @@ from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
-from intact8.capture.symbolic_len import SymbolicLen
+from intact8.capture.symbolic_sizes import SymbolicSizes
 from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
@@ -41,8 +41,8 @@ the capture of another thread, whose child would keep for good what was exchange
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
 COUNTED = (
-    "the model reads the batch size as a number, as int(x.shape[0]), a loop over samples, x.unbind(0) and x.split(1) "
-    "do. Remedy: use x.shape[0], and compute all samples at once"
+    "the model reads the batch size as a number, as range(x.shape[0]), x.unbind(0) and x.split(1) do. "
+    "Remedy: use x.shape[0], and compute all samples at once"
 )
 """The note that says why a program takes batches of one size only begins with this."""
 
@@ -403,13 +403,13 @@ def _export(
     with quiet(), torch.no_grad(), traceable(), left_by_errors(), keywords_named(model, kwargs):
         try:
             with known_numbers(model) as numbers:
-                exported = _followed(made)
+                exported = _followed(model, made)
             if not numbers.changed:  # it does not count its calls, say
                 return exported
         except Exception:
             if not numbers.some:
                 raise
-        return _followed(made)
+        return _followed(model, made)
 
 
 SPECIALIZED = "specialized it to be a constant"
@@ -419,14 +419,14 @@ TAKEN_OUT = "fake tensor in the exported program", "is not tracked with proxy"
 """What torch says of tensors that are not in the graph; the latter torch 2.8 of their sizes."""
 
 
-def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
+def _followed(model: nn.Module, made: Callable[[], ExportedProgram]) -> ExportedProgram:
     """Return what is exported; where ``x.data`` took tensors out of the graph or put them into it, a second time.
 
     So it is where values decide about the path, which may be known from the code, and where a size became a number,
-    which ``len(x)`` makes of it.
+    which ``len(x)`` and ``int(…)`` make of it.
     """
     # Both cost a call of Python in every operation.
-    again: DataAttribute | KnownValues | SymbolicLen = DataAttribute()
+    again: DataAttribute | KnownValues | SymbolicSizes = DataAttribute()
     try:
         exported = made()
         if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
@@ -435,14 +435,14 @@ def _followed(made: Callable[[], ExportedProgram]) -> ExportedProgram:
         if values_decide(error):
             again = KnownValues(more=True)
         elif SPECIALIZED in str(error):
-            again = SymbolicLen()
+            again = SymbolicSizes(model)
         elif not (isinstance(error, RuntimeError) and any(sign in str(error) for sign in TAKEN_OUT)):
             raise
     with again:
         try:
             return made()
         except Exception as error:
-            if isinstance(again, SymbolicLen) and again.place:
+            if isinstance(again, SymbolicSizes) and again.place:
                 raise FixedSizeError(f"{again.place}: {COUNTED}") from error
             raise
 
