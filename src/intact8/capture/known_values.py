@@ -102,7 +102,8 @@ class KnownValues(TorchFunctionMode):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        torch.SymBool.__bool__ = TRUTH  # type: ignore[method-assign]
+        if self._more:
+            torch.SymBool.__bool__ = TRUTH  # type: ignore[method-assign]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None

@@ -219,8 +219,8 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         remedy = "give float32: x.float() or x.astype('float32'), and model.float() where that is not float32 either"
         raise CaptureError(what, why=why, remedy=remedy)
     devices: dict[torch.device, str] = {}
-    buffers = {name for name, _ in model.named_buffers()}  # masks hold -inf by right, weights never
-    dense = [(name, buffer) for name, buffer in model.named_buffers() if buffer.layout == torch.strided]
+    buffers = dict(model.named_buffers())  # masks hold -inf by right, weights never
+    dense = [(name, buffer) for name, buffer in buffers.items() if buffer.layout == torch.strided]
     for name, tensor in [*model.named_parameters(), *dense]:  # others are left out: see without_sparse
         if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
             raise CaptureError(
@@ -305,7 +305,7 @@ def export(
                 break
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
-                counted = SPECIALIZED in str(error) and not isinstance(error, FixedSizeError)
+                counted = SPECIALIZED in str(error)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)

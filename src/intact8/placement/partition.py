@@ -72,7 +72,7 @@ def partition(
     while len(reasons) != known:
         known = len(reasons)
         grids = _quantized_inputs(graph, users, reasons)
-        # Nodes come in order: what is after one is not looked at, in this round, before it.
+        # Nodes come in order, so that a node's turn is before that of what follows it, which is as it was found here.
         ahead = _After(_leading(graph, users, reasons, ending), _moved_to_floats(graph, users, reasons))
         for node in graph:
             if node.op not in HEAVY | {"input", "constant"} and node.name not in flexible and node.name not in reasons:

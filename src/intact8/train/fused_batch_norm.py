@@ -58,10 +58,9 @@ class _NormalizeRound(torch.autograd.Function):
         gains = fused.Gains(weight, bias, step)
         ctx.fused = to.ends_suffice and fused.usable(z, *gains.known, *(t for t in running[:2] if t is not None))
         if ctx.fused:
-            ends = None if to.ends is None else torch.empty(z.shape[1], 2)
+            ends = to.room_for_ends(z.shape[1])
             q, mean, invstd = fused.normalize(z, gains, running, lo, hi, ends)
-            if ends is not None:
-                to.tell_ends(ends, q)
+            to.tell_ends(ends, q)
             ctx.save_for_backward(z, *gains, mean, invstd)
             return q
         by, plus = _in_steps(z, gains)

@@ -42,10 +42,16 @@ class Rounding(NamedTuple):
         """Whether nobody has to be shown all the numbers."""
         return self.watch is None or self.ends is not None
 
-    def tell_ends(self, ends: Tensor, q: Tensor) -> None:
-        """Tell the ends of all parts of the numbers, (parts, 2); where they are not finite, show what was rounded."""
+    def room_for_ends(self, parts: int) -> Tensor | None:
+        """Return room for the ends of so many parts of the numbers, (parts, 2); None where nobody is told of them."""
+        return None if self.ends is None else torch.empty(parts, 2)
+
+    def tell_ends(self, ends: Tensor | None, q: Tensor) -> None:
+        """Tell what was written to this room; where it is not finite, show what was rounded."""
+        if ends is None or self.ends is None:
+            return
         seen = torch.stack([ends[:, 0].min(), ends[:, 1].max()])
-        if self.ends is not None and not self.ends(seen, q.numel()) and self.watch is not None:
+        if not self.ends(seen, q.numel()) and self.watch is not None:
             self.watch(q)  # which finds a NaN
 
 

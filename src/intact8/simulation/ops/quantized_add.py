@@ -36,10 +36,9 @@ def add_round(terms: Sequence[Quantized], ratios: Sequence[Tensor], to: Rounding
     if not differentiable(*tensors, *ratios):
         if to.ends_suffice and _fusible(tensors):
             a_ratio, b_ratio = map(float, ratios)
-            ends = _ends(to, tensors[0])
+            ends = to.room_for_ends(fused.blocks_of(tensors[0]))
             q = fused.add_only(tensors[0], tensors[1], fused.Terms((0, 0), (a_ratio, b_ratio)), to.lo, to.hi, ends)
-            if ends is not None:
-                to.tell_ends(ends, q)
+            to.tell_ends(ends, q)
             return q
         v = _weighted(tensors, ratios)
         if to.watch is not None:
@@ -49,11 +48,6 @@ def add_round(terms: Sequence[Quantized], ratios: Sequence[Tensor], to: Rounding
     zero_points = [t.zero_point if t.whole else None for t in terms]
     rounded: Tensor = _AddRound.apply(to, zero_points, *tensors, *ratios)  # type: ignore[no-untyped-call]
     return rounded
-
-
-def _ends(to: Rounding, t: Tensor) -> Tensor | None:
-    """Return room for the ends of sums of terms like this, where somebody is told of them."""
-    return None if to.ends is None else torch.empty(fused.blocks_of(t), 2)
 
 
 def _weighted(tensors: Sequence[Tensor], ratios: Sequence[Tensor]) -> Tensor:
@@ -70,10 +64,9 @@ class _AddRound(torch.autograd.Function):
         ctx.fused, ctx.limits = None, (to.lo, to.hi)
         if to.ends_suffice and None not in zero_points and _fusible(tensors):
             ctx.fused = fused.Terms(tuple(zero_points), tuple(float(ratio) for ratio in ratios))  # type: ignore[arg-type]
-            ends = _ends(to, tensors[0])
+            ends = to.room_for_ends(fused.blocks_of(tensors[0]))
             q, *packed = fused.add(tensors[0], tensors[1], ctx.fused, to.lo, to.hi, ends)
-            if ends is not None:
-                to.tell_ends(ends, q)
+            to.tell_ends(ends, q)
             ctx.save_for_backward(*packed, *ratios)
             return q
         v = _weighted(tensors, ratios)
