@@ -48,8 +48,10 @@ def accurate() -> Recipe:
     return Recipe(
         activation=Scheme(observer="output"),
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
-        smooth=0.5,
+        smooth="auto",
         reconstruction="gptq",
+        between_layers="auto_float_residual",
+        attention="float",
     )
 
 
@@ -65,7 +67,7 @@ def detector() -> Recipe:
 
 def transformer() -> Recipe:
     """Use when a transformer gets static scales: outlier channels are shared with the weights that read them."""
-    return replace(default(), smooth=0.5)
+    return replace(default(), smooth="auto")
 
 
 def integer() -> Recipe:

@@ -16,7 +16,7 @@ import intact8
 from intact8 import Recipe, Scheme
 from intact8.calibration.run import compute_scales
 from intact8.diagnose import between_layers
-from intact8.diagnose.between_layers import PARTS, _may_be_behind, _parts, _plain
+from intact8.diagnose.between_layers import PARTS, _less_and_less_rounded, _may_be_behind, _parts, _plain
 from intact8.diagnose.fidelity import measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning
 from intact8.program.file import digest
@@ -62,6 +62,19 @@ def test_outputs_that_other_samples_clip_are_not_rounded() -> None:
     )
     assert seen["sqnr"] > 25 and unseen["sqnr"] < unseen["plain"] - 3
     assert chosen(samples(4), TIGHT).between_layers in ("float_residual", "float")
+
+
+def test_it_may_begin_with_float_sums() -> None:
+    """They stay where outputs are near enough, and more is float where they are not."""
+    recipe = replace(Recipe(), between_layers="auto_float_residual")
+    assert chosen(samples(256), recipe).between_layers == "auto_float_residual"
+    tried = list(_less_and_less_rounded(calibrated(samples(256), recipe), recipe))
+    assert [(r.between_layers, r.portable) for r in tried] == [
+        ("auto_float_residual", "auto"),
+        ("float", "auto"),
+        ("auto_float_residual", False),
+        ("float", False),
+    ]
 
 
 def test_ranges_from_few_samples_get_room_where_that_helps_those_held_out() -> None:

@@ -30,7 +30,7 @@ from intact8.calibration.data import batches, device_of, merged
 from intact8.calibration.run import compute_scales
 from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning, warn
-from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
+from intact8.recipe.recipe import CHOSEN_BETWEEN_LAYERS, FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.prepare import rebuild, simulate_again
 from intact8.simulation.simulation import OWN_MODULES, Simulation
 
@@ -65,7 +65,7 @@ def choose_between_layers(
         How near its outputs are to float's; None where nothing was to choose: the recipe says what is rounded, or the
         data can be read only once.
     """
-    if sim.recipe.between_layers != "auto" or isinstance(data, Iterator):
+    if sim.recipe.between_layers not in CHOSEN_BETWEEN_LAYERS or isinstance(data, Iterator):
         return None
     mode, modes = sim.training, {module: module.training for module in sim.modules()}
     try:
@@ -150,8 +150,8 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
             best, found = plain, None
     found = found or whole(best)
     if lost and best != sim.recipe:
-        message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
-        log.info(message, lost, best.between_layers)
+        message = "%s is further from float than plain W8A8: between_layers = %r instead of %r"
+        log.info(message, lost, best.between_layers, sim.recipe.rounds_between_layers)
     if best.portable != sim.recipe.portable and not quiet:
         why = f"{lost} is further from float than plain W8A8 where weights leave room for sums of pairs in int16"
         what = "every engine but the native one needs a CPU with VNNI for this program (portable = False)"
@@ -209,9 +209,11 @@ def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
     """Yield a recipe of a simulation, and others that round less, the cheapest first."""
     yield recipe
     if sim.weight_points:
-        yield from (replace(recipe, between_layers=between) for between in FLOAT_BETWEEN_LAYERS)
+        others = (b for b in FLOAT_BETWEEN_LAYERS if b != recipe.rounds_between_layers)
+        yield from (replace(recipe, between_layers=between) for between in others)
     if any(point.can_saturate for point in sim.weight_points.values()) and recipe.portable == "auto":
-        yield from (replace(recipe, between_layers=between, portable=False) for between in ("auto", "float"))
+        wide = replace(recipe, portable=False)
+        yield from (wide, replace(wide, between_layers="float"))
 
 
 def _parts(sim: Simulation, data: Any, max_batches: int | None = None) -> list[tuple[Batches, Batches]]:

@@ -402,7 +402,8 @@ def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mappi
     else:
         remedy = "calibrate on more data, or with intact8.recipes.accurate()"
         lost_at = f"It is lost little by little, most at {where}. Remedy: {remedy}"
-    if not trained and "outgrown" not in lost and sim.recipe.between_layers != "float" and any(map(_is_behind, bad)):
+    may_round_less = sim.recipe.rounds_between_layers != "float" and any(map(_is_behind, bad))
+    if not trained and "outgrown" not in lost and may_round_less:
         lost_at += ', or round less between layers (Recipe(between_layers="float_residual"), or "float")'
     return (
         f"{len(bad)} of {len(set(sim.graph.outputs))} outputs are far from the float network's on calibration samples: "

@@ -71,7 +71,7 @@ class NodeSchemes:
         return out
 
     def _float_between_layers(self, node: Node) -> bool:
-        between = self.recipe.between_layers
+        between = self.recipe.rounds_between_layers
         if node.op == "matmul":
             return self.recipe.attention == "float" or between == "float"
         if node.op in ("add", "sub") and between == "float_residual":

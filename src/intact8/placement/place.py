@@ -69,7 +69,7 @@ def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) 
     schemes_of = NodeSchemes(graph, recipe, roles)
     forced = schemes_of.forced_float()
     ends = _ends(graph, {name for name, given in roles.items() if "behind" in given} & forced.keys(), recipe)
-    floats = recipe.between_layers in FLOAT_BETWEEN_LAYERS
+    floats = recipe.rounds_between_layers in FLOAT_BETWEEN_LAYERS
     parts = partition(
         graph,
         forced,

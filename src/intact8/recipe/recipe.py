@@ -29,13 +29,16 @@ LEARNED = ("learned", "lsq+", "pact")
 LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop", "distill")
 RECONSTRUCTIONS = ("none", "gptq", *LEARNED_ROUNDINGS)
 FLOAT_BETWEEN_LAYERS = ("float_residual", "float")
+CHOSEN_BETWEEN_LAYERS = {"auto": "integer", "auto_float_residual": "float_residual"}
+"""Values that leave it to calibration → what it begins with."""
+
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": MODES,
     "rows": GRANULARITIES,
     "residual": ("separate", "fused"),
     "leaky": ("fused", "table"),
     "attention": ("integer", "float"),
-    "between_layers": ("auto", "integer", *FLOAT_BETWEEN_LAYERS),
+    "between_layers": (*CHOSEN_BETWEEN_LAYERS, "integer", *FLOAT_BETWEEN_LAYERS),
     "nonlinear": ("float", "integer"),
     "scales": ("calibrated", "fixed", "observed", *LEARNED),
     "scale_gradient": ("lsq", "plain"),
@@ -75,7 +78,8 @@ class Recipe:
             linear layers compute. "integer": on integers where they can, each result rounded to a grid;
             "float_residual": sums of two tensors are float32, so that a residual stream is not rounded; "float": all
             are, and only the weights and inputs of layers are rounded (plain W8A8); "auto": "integer", but
-            calibration takes a more precise one where outputs are worse than plain W8A8 leaves them.
+            calibration takes a more precise one where outputs are worse than plain W8A8 leaves them;
+            "auto_float_residual": "float_residual", and else the same.
         nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
             docs/arithmetic.md), so that a whole encoder is one integer program.
         engines: the engines the program is certified for.
@@ -83,7 +87,8 @@ class Recipe:
         equalize: bring the ranges of channels nearer to each other where it is exact in float and nothing is lost:
             between a convolution and a depthwise one, and between layers and float operations.
         smooth: the same before linear maps and convolutions, whose weights take what activations give up (SmoothQuant,
-            Xiao et al. 2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off.
+            Xiao et al. 2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off; "auto": 0.5, or for single
+            tensors what leaves at most a quarter of its noise in the layers behind them.
         scales: what scales do in training. "calibrated": activations' stay, weights' are computed anew by every
             evaluation (nothing but calibration decides); "fixed": all stay, so that training computes the deployed
             integers from its first step; "observed": activations' follow their observers, weights' the weights;
@@ -125,7 +130,7 @@ class Recipe:
     engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime", "openvino")
     bias_correction: bool = True
     equalize: bool = True
-    smooth: float = 0.0
+    smooth: float | str = 0.0
     scales: str = "calibrated"
     scale_gradient: str = "lsq"
     reconstruction: str = "none"
@@ -156,16 +161,22 @@ class Recipe:
         for name in ("portable", "bias_correction", "equalize"):
             if (name, getattr(self, name)) != ("portable", "auto"):
                 check_bool(name, getattr(self, name), "Recipe")
-        number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
-        if not (number and 0 <= self.smooth <= 1):
-            remedy = "give 0 (off) to 1; 0.5 is the customary α"
-            raise RecipeError(f"smooth = {self.smooth!r}", where="Recipe", remedy=remedy)
-        put(self, "smooth", float(self.smooth))
+        if self.smooth != "auto":
+            number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
+            if not (number and 0 <= float(self.smooth) <= 1):
+                remedy = 'give 0 (off) to 1, or "auto"; 0.5 is the customary α'
+                raise RecipeError(f"smooth = {self.smooth!r}", where="Recipe", remedy=remedy)
+            put(self, "smooth", float(self.smooth))
         names = isinstance(self.engines, Sequence) and not isinstance(self.engines, str) and len(self.engines) > 0
         if not names or not all(isinstance(e, str) for e in self.engines):
             what = f"engines = {self.engines!r}"
             raise RecipeError(what, where="Recipe", remedy='give at least one name: engines=("reference", "onednn")')
         put(self, "engines", tuple(self.engines))
+
+    @property
+    def rounds_between_layers(self) -> str:
+        """Return what ``between_layers`` says, and what calibration begins with where that is left to it."""
+        return CHOSEN_BETWEEN_LAYERS.get(self.between_layers, self.between_layers)
 
     @property
     def learns(self) -> bool:

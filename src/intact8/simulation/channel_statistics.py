@@ -15,6 +15,7 @@ from intact8.capture.operations import HEAVY
 from intact8.simulation.equalization import Equalized, factors
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Value, real
+from intact8.simulation.smoothing import Spread, choose_strength
 
 
 def channel_axis(node: Node) -> int:
@@ -49,6 +50,8 @@ class _Collector:
     def __init__(self, q: QuantizedGraph, places: list[Equalized]) -> None:
         self.q, self.samples, self.total = q, 1, 0
         self.watched = {name: (place.name, axis) for place in places for name, axis in place.observed.items()}
+        self.wanted = {name for place in places if place.alpha is None for name in place.observed}
+        self.spreads: dict[str, Spread] = {}
         self.largest: dict[str, Tensor] = {}
         self.counts: dict[str, float] = {}
         self.means: dict[str, list[tuple[Tensor, Tensor]]] = {}
@@ -57,6 +60,17 @@ class _Collector:
     def count(self, place: Equalized) -> float:
         """Return of how many values per channel ``largest`` is the largest."""
         return max(self.counts.get(name, 1) for name in place.observed)
+
+    def factors(self, place: Equalized) -> Tensor | None:
+        """Return what the channels of a place are divided by; None where they stay as they are."""
+
+        def factor(alpha: float) -> Tensor | None:
+            return factors(place, self.largest[place.name], self.q.tensors, self.count(place), self.total, alpha)
+
+        if place.alpha is not None:
+            return factor(place.alpha)
+        spreads = {name: self.spreads[name] for name in place.observed}
+        return factor(choose_strength(self.q, place.readers, spreads, factor))
 
     def __call__(self, node: Node, inputs: list[Value], output: Value) -> None:
         """Take in a node's inputs and output."""
@@ -68,9 +82,12 @@ class _Collector:
             m = y.abs().amax([d for d in range(y.dim()) if d != axis])
             self.largest[place] = torch.maximum(self.largest[place], m) if place in self.largest else m
             self.counts[node.name] = self.counts.get(node.name, 0) + y.numel() / max(m.numel(), 1)
+            if node.name in self.wanted:
+                found, before = Spread.of(y, axis), self.spreads.get(node.name)
+                self.spreads[node.name] = found if before is None else before.with_more(found)
         if "correct.mean" in node.params:
-            found = _per_sample(real(inputs[0]), channel_axis(node), self.samples)
-            self.means.setdefault(node.name, []).append(found)
+            mean = _per_sample(real(inputs[0]), channel_axis(node), self.samples)
+            self.means.setdefault(node.name, []).append(mean)
 
 
 def collect(
@@ -94,10 +111,7 @@ def collect(
         seen.samples = len(inputs[0]) if q.batched and inputs else 1
         seen.total += seen.samples
         run(inputs, visit=seen)
-    found = {
-        place.name: factors(place, seen.largest[place.name], q.tensors, seen.count(place), seen.total)
-        for place in places
-    }
+    found = {place.name: seen.factors(place) for place in places}
     divided: dict[str, Tensor] = {}
     for place in places:
         factor = found[place.name]

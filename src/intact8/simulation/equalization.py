@@ -45,7 +45,8 @@ class Equalized:
         factor: name of the buffer, (C,); what is stored stands for values divided by it.
         observed: node whose values tell ranges → dimension of its channels.
         readers: layers whose weights are multiplied by it.
-        alpha: how much of the ranges goes into the weights, 1 all.
+        alpha: how much of the ranges goes into the weights, 1 all; None where calibration chooses it
+            (``intact8.simulation.smoothing``).
         bounded: whether the activation has an upper limit, as ReLU6 has.
     """
 
@@ -53,7 +54,7 @@ class Equalized:
     factor: str
     observed: Mapping[str, int]
     readers: tuple[Node, ...]
-    alpha: float = 1.0
+    alpha: float | None = 1.0
     bounded: bool = False
 
 
@@ -82,7 +83,8 @@ def _between(q: QuantizedGraph, channels: RescaleGroup) -> Equalized:
         graph.nodes[name].params["equalize.in"] = factor
     observed = {name: channels.axes[name] for name in channels.observed}
     readers = tuple(graph.nodes[n] for n in channels.layers)
-    return Equalized(channels.name, factor, observed, readers, q.recipe.smooth if readers else 1.0)
+    alpha = None if q.recipe.smooth == "auto" else float(q.recipe.smooth)
+    return Equalized(channels.name, factor, observed, readers, alpha if readers else 1.0)
 
 
 def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
@@ -129,12 +131,18 @@ def _growth(seen: float, enough: int, channels: int) -> float:
 
 
 def factors(
-    place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], count: float = ENOUGH, samples: int = SAMPLES
+    place: Equalized,
+    largest: Tensor,
+    tensors: Mapping[str, Tensor],
+    count: float = ENOUGH,
+    samples: int = SAMPLES,
+    alpha: float = 1.0,
 ) -> Tensor | None:
     """Return what channels are divided by, float32 (C,), the largest 1.
 
     ``largest`` is max |X_j| of ``count`` values per channel in so many samples, (C,); the factors of the readers are 1
-    now. None where nothing but zeros was seen, or a value that is not finite, which the observers will name.
+    now, and ``alpha`` of the ranges goes into their weights. None where nothing but zeros was seen, or a value that is
+    not finite, which the observers will name.
     """
     peak = largest.max()
     if peak <= 0 or not torch.isfinite(peak):
@@ -142,11 +150,11 @@ def factors(
     ranges = (largest / peak).clamp(min=SMALLEST)
     if place.bounded:
         return ranges**SHARE
-    if place.alpha == 1.0:
+    if alpha == 1.0:
         return (ranges * headroom(count, samples, len(ranges))).clamp(max=1.0)
     columns = torch.stack(
         [folded(node, tensors)[0].detach().abs().transpose(0, 1).flatten(1).amax(1) for node in place.readers]
     ).amax(0)
     columns = (columns / columns.max().clamp(min=1e-30)).clamp(min=SMALLEST)
-    shared = ranges**place.alpha / columns ** (1 - place.alpha)
+    shared = ranges**alpha / columns ** (1 - alpha)
     return (shared / shared.max()).clamp(min=SMALLEST)

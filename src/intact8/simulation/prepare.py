@@ -118,7 +118,7 @@ def rebuild(sim: Simulation, recipe: Recipe) -> None:
 
 def _placed(captured: Captured, recipe: Recipe) -> tuple[Fused, Placed]:
     """Return what a recipe makes of a captured model."""
-    residual = recipe.residual == "fused" and recipe.between_layers not in FLOAT_BETWEEN_LAYERS
+    residual = recipe.residual == "fused" and recipe.rounds_between_layers not in FLOAT_BETWEEN_LAYERS
     leaky, masks = recipe.leaky == "fused", recipe.nonlinear == "integer"
     tensors = captured.tensors()
     fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)

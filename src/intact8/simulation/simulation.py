@@ -23,7 +23,7 @@ from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
 from intact8.program.inputs import holds_nan, outside
 from intact8.program.names import part_name
-from intact8.recipe.recipe import LEARNED_ROUNDINGS, Recipe
+from intact8.recipe.recipe import CHOSEN_BETWEEN_LAYERS, LEARNED_ROUNDINGS, Recipe
 from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
 from intact8.simulation.equalization import Equalized, attach_factors
 from intact8.simulation.layers import Layer, make_layers
@@ -567,7 +567,7 @@ def _become_what_was_chosen(sim: nn.Module, state: Mapping[str, Any], prefix: st
     assert isinstance(sim, Simulation)
     packed = state.get(f"{prefix}quantizers.motion._extra_state")
     chosen = unpack(packed).get("chosen", "") if isinstance(packed, Tensor) else ""
-    if chosen and sim.recipe.between_layers == "auto":
+    if chosen and sim.recipe.between_layers in CHOSEN_BETWEEN_LAYERS:
         late_binding.call("rebuild", sim, Recipe.from_toml(chosen))
 
 

@@ -13,9 +13,6 @@ from intact8.recipe.recipe import Recipe
 
 Setting = Callable[[Recipe], Recipe]
 
-SMOOTH = 0.5
-"""The customary α of scale migration (Xiao et al. 2023)."""
-
 
 def settings(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
     """Return by name the changes of a recipe that are not in force and may matter to a network of these operations.
@@ -35,7 +32,7 @@ def settings(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
         "weights rounded by the covariance of inputs": partial(_with, reconstruction="gptq"),
     }
     if operations & {"conv", "linear"}:
-        changes[f"smoothing by {SMOOTH}"] = partial(_with, smooth=recipe.smooth or SMOOTH)
+        changes["smoothing"] = partial(_with, smooth=recipe.smooth or "auto")
     if operations & NONLINEAR:
         changes["softmax, norms and embeddings in float"] = partial(_with, nonlinear="float")
     if "matmul" in operations:
@@ -53,7 +50,8 @@ def between_layers(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
     names = {"everything between layers in float32": "float"}
     if operations & {"add", "sub"}:
         names = {"residual sums in float32": "float_residual", **names}
-    return _effective(recipe, {name: partial(_with, between_layers=value) for name, value in names.items()})
+    further = {name: value for name, value in names.items() if value != recipe.rounds_between_layers}
+    return _effective(recipe, {name: partial(_with, between_layers=value) for name, value in further.items()})
 
 
 def keep_float(recipe: Recipe, names: Iterable[str]) -> Recipe:

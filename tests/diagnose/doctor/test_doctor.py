@@ -319,5 +319,5 @@ def test_outlier_channels_behind_a_layer_norm_are_smoothed() -> None:
     report = intact8.doctor(model, x, recipe=Recipe(activation=Scheme(observer="minmax")), seconds=10)
     first = report.findings[0]
     assert (first.place, first.cause) == ("norm", "outlier_channel")
-    assert report.recipe.smooth == 0.5
+    assert report.recipe.smooth == "auto"
     assert report.outcome("after").noise < report.outcome("before").noise / 10

@@ -297,7 +297,7 @@ def islands(placed: Placed, recipe: Recipe) -> list[Finding]:
     What lies between layers is no finding where the recipe wants it in float32.
     """
     out = []
-    layers_only = recipe.between_layers in FLOAT_BETWEEN_LAYERS
+    layers_only = recipe.rounds_between_layers in FLOAT_BETWEEN_LAYERS
     for name, reason in placed.float_nodes.items():
         node = placed.graph.nodes.get(name)
         if node is not None and layers_only and node.op not in HEAVY:

@@ -17,9 +17,6 @@ RANGES = frozenset(
 )
 """Causes that another observer may cure."""
 
-SMOOTH = 0.5
-"""The customary α of scale migration (Xiao et al. 2023)."""
-
 ANEW = "calibrate on representative data"
 
 
@@ -88,7 +85,7 @@ def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tupl
         yield "one scale per channel", _weights(recipe, weights, sim, granularity="per_channel")
     if cause in ("outlier_channel", "channel_imbalance", "input_imbalance"):
         yield "equalize", replace(recipe, equalize=True)
-        yield "smooth", replace(recipe, smooth=recipe.smooth or SMOOTH)
+        yield "smooth", replace(recipe, smooth=recipe.smooth or "auto")
     if cause == "bias_shift":
         yield "bias correction", replace(recipe, bias_correction=True)
     if cause in ("outlier_weight", "input_imbalance"):
