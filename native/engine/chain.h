@@ -45,7 +45,7 @@ HIDDEN const void *load_operand(const chain_operand *o, const void *x, isize at,
 HIDDEN void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n);
 
 /* What kernels for single vectors know of an instruction of float32. */
-enum chain_known { OTHER, ADDS, SUBTRACTS, MULTIPLIES, RELU, CLAMP, SILU, HARDSWISH };
+enum chain_known { OTHER, ADDS, SUBTRACTS, MULTIPLIES, DIVIDES, RELU, CLAMP, SILU, HARDSWISH, GELU, GELU_TANH };
 HIDDEN enum chain_known known_instruction(const chain_instruction *t);
 
 #endif

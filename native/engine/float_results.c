@@ -22,7 +22,7 @@ usual_code usual_code_of(const chain_plan *code) {
         const chain_instruction *t = &code->instruction[k];
         const enum chain_known known = known_instruction(t);
         const isize to = code->operands + k, mine = t->b == result || t->b == product ? t->b : t->a, other = t->a + t->b - mine;
-        const int sum = known == ADDS && mine != other && !u.function && !u.scaled;
+        const int sum = known == ADDS && mine != other && !u.function && !u.scaled && !u.divisor;
         u.known &= known != OTHER;
         if (known == MULTIPLIES && product < 0 && is_floats(code, t->a, 1) && is_floats(code, t->b, 0)) {
             scaled.scaled = t->a, scaled.factor = t->b, product = to;
@@ -32,8 +32,10 @@ usual_code usual_code_of(const chain_plan *code) {
             u.operand = other, result = to;
         } else if (sum && scaled.shift && ((mine == product && other == result) || (mine == result && other == product))) {
             u.scaled = scaled.scaled, u.factor = scaled.factor, u.shift = scaled.shift, result = to;
-        } else if (known >= RELU && t->a == result && !u.function) {
+        } else if (known >= RELU && t->a == result && !u.function && !u.divisor) {
             u.function = known, u.low = (float)t->p, u.high = (float)t->q, result = to;
+        } else if (known == DIVIDES && t->a == result && !u.divisor && is_floats(code, t->b, 0)) {
+            u.divisor = t->b, result = to;
         } else {
             u.usual = 0;
         }
@@ -107,6 +109,7 @@ static void finish_any(const float_results *t, const sum_block *b, float *scratc
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include "activations_avx512.h"
+#include "functions.h"
 #include "quantize_avx512.h"
 
 AVX512_INLINE __m512 relu(__m512 v) {
@@ -117,6 +120,7 @@ AVX512_INLINE __m512 apply(__m512 v, const usual_code *u) {
     if (u->function == RELU) return relu(v);
     if (u->function == SILU) return silu_sixteen(v);
     if (u->function == HARDSWISH) return hardswish_sixteen(v);
+    if (u->function >= GELU) return sixteen_in_full(v, u->function == GELU ? gelu_in_full : gelu_tanh_in_full);
     const __m512 low = _mm512_set1_ps(u->low), high = _mm512_set1_ps(u->high);
     v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, low, _CMP_LT_OQ), low);
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, high, _CMP_GT_OQ), high);
@@ -128,6 +132,7 @@ typedef struct {
     quantize_vector grid;
     epilogue bytes;
     const float *scale, *bias, *joined_scale, *joined_bias, *factor, *shift;
+    __m512 divisor[4], inverse[4], middle[4]; /* of 64 channels; approximations of functions decide steps up to the middle */
 } vector_results;
 
 /* What belongs to a row: sums, those that are joined, what is added, and what is added scaled and shifted; NULL for none. */
@@ -150,11 +155,36 @@ AVX512_INLINE __m512 joined_of(const vector_results *t, const int32_t *sums, isi
     return scale_sixteen(sums + c, t->joined_scale + c, t->joined_bias ? t->joined_bias + c : NULL, mask);
 }
 
+AVX512_INLINE __m512 divided(__m512 v, const vector_results *t, isize k) {
+    return t->code.divisor ? _mm512_div_ps(v, t->divisor[k]) : v;
+}
+
 /* The steps of an activation that nobody needs itself: mostly decided by an approximation. */
-AVX512_INLINE __m512 steps_of_activation(__m512 v, const usual_code *u, const quantize_vector *grid) {
+AVX512_INLINE __m512 steps_of_activation(__m512 v, const vector_results *t, isize k) {
+    const enum chain_known function = t->code.function;
+    const __m512 near = function == GELU ? near_gelu_sixteen(v) : function == GELU_TANH ? near_gelu_tanh(v)
+                      : function == SILU ? near_silu(v) : near_hardswish(v);
     __m512 steps;
-    const __m512 near = u->function == SILU ? near_silu(v) : near_hardswish(v);
-    return find_steps(near, grid, NEAR_MIDDLE - 255 * 0x1p-21f, &steps) ? nearest_steps(apply(v, u), grid) : steps;
+    const int open = find_steps(t->code.divisor ? _mm512_mul_ps(near, t->inverse[k]) : near, &t->grid, t->middle[k], &steps);
+    const int unusual = _mm512_cmp_ps_mask(v, _mm512_set1_ps(-SILU_MOST), _CMP_LT_OQ);
+    return open | unusual ? nearest_steps(divided(apply(v, &t->code), t, k), &t->grid) : steps;
+}
+
+/* Prepares divisors, and how far from their integers steps may lie that approximations decide. */
+AVX512_INLINE void prepare_divisors(vector_results *v, const float *divisor, isize count, __mmask16 last) {
+    const int gelu = v->code.function >= GELU;
+    const float relative = gelu ? 256 * GELU_RELATIVE : 255 * 0x1p-21f, absolute = gelu ? GELU_ABSOLUTE : 0;
+    for (isize k = 0; k < count; k++) {
+        const __m512 one = _mm512_set1_ps(1.0f);
+        v->divisor[k] = divisor ? _mm512_mask_loadu_ps(one, k == count - 1 ? last : 0xffff, divisor + 16 * k) : one;
+        v->inverse[k] = _mm512_div_ps(one, v->divisor[k]);
+        const __m512 size = _mm512_abs_ps(v->divisor[k]), steps = _mm512_abs_ps(_mm512_mul_ps(v->inverse[k], v->grid.inverse));
+        /* A product with the inverse, rounded twice, is one more place off; none is where that is no usual number. */
+        const __m512 middle = _mm512_fnmadd_ps(steps, _mm512_set1_ps(absolute), _mm512_set1_ps(NEAR_MIDDLE - relative - 256 * 0x1p-22f));
+        const __mmask16 usual = _mm512_cmp_ps_mask(size, _mm512_set1_ps(1 / LARGEST_DIVISOR), _CMP_GT_OQ) &
+                                _mm512_cmp_ps_mask(size, _mm512_set1_ps(LARGEST_DIVISOR), _CMP_LT_OQ);
+        v->middle[k] = _mm512_mask_mov_ps(_mm512_set1_ps(-1.0f), usual, middle);
+    }
 }
 
 /* A row of up to 64 channels, `count` vectors of them, the last of which has a mask. */
@@ -171,10 +201,11 @@ AVX512_INLINE void finish_row(const vector_results *t, const row_inputs *row, is
             v = _mm512_add_ps(v, _mm512_add_ps(product, _mm512_maskz_loadu_ps(mask, t->shift + 16 * k)));
         }
         if (!y && t->code.function >= SILU) {
-            steps[k] = _mm512_add_ps(steps_of_activation(v, &t->code, &t->grid), t->bytes.magic);
+            steps[k] = _mm512_add_ps(steps_of_activation(v, t, k), t->bytes.magic);
             continue;
         }
         if (t->code.function) v = apply(v, &t->code);
+        v = divided(v, t, k);
         if (y) _mm512_mask_storeu_ps(y + 16 * k, mask, v);
         if (q) steps[k] = _mm512_add_ps(nearest_steps(v, &t->grid), t->bytes.magic);
     }
@@ -215,6 +246,7 @@ AVX512_INLINE void run_instruction(const usual_code *code, const float *a, const
         case ADDS: EACH_VECTOR(_mm512_add_ps(u, w));
         case SUBTRACTS: EACH_VECTOR(_mm512_sub_ps(u, w));
         case MULTIPLIES: EACH_VECTOR(_mm512_mul_ps(u, w));
+        case DIVIDES: EACH_VECTOR(_mm512_div_ps(u, w));
         case RELU: EACH_VECTOR(relu(u));
         default: EACH_VECTOR(apply(u, code));
     }
@@ -268,7 +300,9 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
     const usual_code code = t->usual;
     vector_results v = {.code = code, .scale = t->scale + b->channel, .bias = t->bias ? t->bias + b->channel : NULL};
     v.bytes.magic = _mm512_setzero_ps();
-    if (t->q) v.grid = make_quantize_vector(&t->grid), v.bytes = make_epilogue(t->grid.zero, 0, 255);
+    if (t->q) {
+        v.grid = make_quantize_vector(&t->grid), v.bytes = make_epilogue(t->grid.zero, 0, 255);
+    }
     if (t->joined) v.joined_scale = t->joined_scale + b->channel, v.joined_bias = t->joined_bias ? t->joined_bias + b->channel : NULL;
     const isize next = t->channels, at = b->place * next + b->channel;
     const isize other_next = code.operand ? t->code->operand[code.operand].stride[0] : 0, count = ceil_div(b->channels, 16);
@@ -277,6 +311,8 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
         interpret_rows(t, &v, b, count, last);
         return;
     }
+    if (code.divisor || code.function >= SILU)
+        prepare_divisors(&v, code.divisor ? (const float *)t->operand[code.divisor] + b->channel : NULL, count, last);
     row_inputs row = {.sums = b->sums, .joined = code.operand && code.operand == t->joined ? b->joined : NULL};
     if (code.operand && !row.joined) row.other = (const float *)t->operand[code.operand] + b->place * other_next + b->channel;
     if (code.scaled) {

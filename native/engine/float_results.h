@@ -9,11 +9,11 @@
 #include "sums.h"
 
 /* What kernels for single vectors compute behind the bias: mostly a sum with another tensor, then with one that a batch norm
-   scales and shifts, then one function. */
+   scales and shifts, then one function, then a quotient by one number of each channel. */
 typedef struct {
     int usual; /* whether that is all there is to compute */
     int known; /* whether all instructions are known to them, which takes longer */
-    isize operand, scaled, factor, shift; /* operand + scaled factor + shift, of which operands; 0 for none */
+    isize operand, scaled, factor, shift, divisor; /* (operand + scaled factor + shift) / divisor, of which operands; 0 for none */
     enum chain_known function;
     float low, high; /* of the clamp */
 } usual_code;

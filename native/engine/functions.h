@@ -64,6 +64,15 @@ INLINE double erfc_wide(double x) {
 
 INLINE double gelu_wide(double x) { return 0.5 * x * erfc_wide(x * -0.7071067811865476); }
 
+INLINE double gelu_tanh_wide(double x) {
+    return 0.5 * x * (1.0 + tanh_wide(0.7978845608028654 * (x + 0.044715 * (x * x * x))));
+}
+
+/* Approximations of both, of which there are some for each instruction set, are no further from them than
+   GELU_RELATIVE |gelu(x)| + GELU_ABSOLUTE for every float32. */
+#define GELU_RELATIVE 0x1p-20f
+#define GELU_ABSOLUTE 1.3e-6f
+
 INLINE double erf_wide(double x) {
     const double square = x * x;
     double sum = 1.0 / 76204800; /* Taylor: Σ (-x²)^n / (n! (2n + 1)) */

@@ -30,15 +30,15 @@ AVX512_INLINE __m512 clamped(__m512 x, const quantize_vector *v) { return _mm512
 
 /* Finds clamp(R(x / divisor)), relative to the zero point; the low limit for NaN. Returns whether a product lies further than
    `middle` from its integer. */
-AVX512_INLINE int find_steps(__m512 x, const quantize_vector *v, float middle, __m512 *steps) {
+AVX512_INLINE int find_steps(__m512 x, const quantize_vector *v, __m512 middle, __m512 *steps) {
     const __m512 product = clamped(_mm512_mul_ps(x, v->inverse), v);
     *steps = rounded(product);
-    return _mm512_cmp_ps_mask(_mm512_abs_ps(_mm512_sub_ps(product, *steps)), _mm512_set1_ps(middle), _CMP_GT_OQ) != 0;
+    return _mm512_cmp_ps_mask(_mm512_abs_ps(_mm512_sub_ps(product, *steps)), middle, _CMP_GT_OQ) != 0;
 }
 
 AVX512_INLINE __m512 nearest_steps(__m512 x, const quantize_vector *v) {
     __m512 steps;
-    return find_steps(x, v, NEAR_MIDDLE, &steps) ? rounded(clamped(_mm512_div_ps(x, v->divisor), v)) : steps;
+    return find_steps(x, v, _mm512_set1_ps(NEAR_MIDDLE), &steps) ? rounded(clamped(_mm512_div_ps(x, v->divisor), v)) : steps;
 }
 
 #endif

@@ -19,7 +19,7 @@
     FLOAT(round, rintf(u)) FLOAT(trunc, truncf(u)) WIDE(hardshrink, fabs(x) <= p ? 0 : x) WIDE(threshold, x <= p ? q : x) \
     WIDE(exp, exp_wide(x)) WIDE(sigmoid, sigmoid_wide(x)) WIDE(tanh, tanh_wide(x)) WIDE(silu, x * sigmoid_wide(x))      \
     WIDE(gelu, gelu_wide(x))                                                                                            \
-    WIDE(gelu_tanh, 0.5 * x * (1.0 + tanh_wide(0.7978845608028654 * (x + 0.044715 * (x * x * x)))))                     \
+    WIDE(gelu_tanh, gelu_tanh_wide(x))                                                                                  \
     WIDE(hardswish, x * (x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)                                                    \
     WIDE(hardsigmoid, (x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)                                                      \
     WIDE(elu, x > 0 ? x : p * expm1_wide(x)) WIDE(celu, x > 0 ? x : p * expm1_wide(x / p))                              \
@@ -53,10 +53,13 @@ enum chain_known known_instruction(const chain_instruction *t) {
         case OPERATION_add: return ADDS;
         case OPERATION_sub: return SUBTRACTS;
         case OPERATION_mul: return MULTIPLIES;
+        case OPERATION_div: return DIVIDES;
         case OPERATION_relu: return RELU;
         case OPERATION_clamp: return CLAMP;
         case OPERATION_silu: return SILU;
         case OPERATION_hardswish: return HARDSWISH;
+        case OPERATION_gelu: return GELU;
+        case OPERATION_gelu_tanh: return GELU_TANH;
         default: return OTHER;
     }
 }
@@ -236,6 +239,14 @@ MULTIVERSION const void *load_operand(const chain_operand *o, const void *x, isi
 
 MULTIVERSION void silu_in_full(const float *x, float *y) {
     for (isize i = 0; i < 16; i++) y[i] = (float)((double)x[i] * sigmoid_wide((double)x[i]));
+}
+
+MULTIVERSION void gelu_in_full(const float *x, float *y) {
+    for (isize i = 0; i < 16; i++) y[i] = (float)gelu_wide((double)x[i]);
+}
+
+MULTIVERSION void gelu_tanh_in_full(const float *x, float *y) {
+    for (isize i = 0; i < 16; i++) y[i] = (float)gelu_tanh_wide((double)x[i]);
 }
 
 AVX512_TARGET static void silu_vectors(const float *x, float *y, isize n) {

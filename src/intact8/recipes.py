@@ -50,8 +50,7 @@ def accurate() -> Recipe:
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
         smooth="auto",
         reconstruction="gptq",
-        between_layers="auto_float_residual",
-        attention="float",
+        between_layers="nearest",
     )
 
 

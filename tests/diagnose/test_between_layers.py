@@ -64,17 +64,41 @@ def test_outputs_that_other_samples_clip_are_not_rounded() -> None:
     assert chosen(samples(4), TIGHT).between_layers in ("float_residual", "float")
 
 
-def test_it_may_begin_with_float_sums() -> None:
-    """They stay where outputs are near enough, and more is float where they are not."""
-    recipe = replace(Recipe(), between_layers="auto_float_residual")
-    assert chosen(samples(256), recipe).between_layers == "auto_float_residual"
-    tried = list(_less_and_less_rounded(calibrated(samples(256), recipe), recipe))
-    assert [(r.between_layers, r.portable) for r in tried] == [
-        ("auto_float_residual", "auto"),
-        ("float", "auto"),
-        ("auto_float_residual", False),
-        ("float", False),
-    ]
+class Residual(nn.Module):
+    """A chain of blocks with residual sums, whose rounding adds up."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(16, 16) for _ in range(blocks))
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + 0.1 * torch.relu(block(x))
+        y: Tensor = self.last(x)
+        return y
+
+
+@pytest.mark.parametrize("count", [8, 256])
+def test_nearest_rounds_less_where_that_brings_outputs_nearer(count: int) -> None:
+    torch.manual_seed(0)
+    model, x = Residual(40).eval(), torch.randn(256, 16, generator=torch.Generator().manual_seed(1))
+    x[:, 0] *= 5
+    recipe = replace(TIGHT, between_layers="nearest")
+    found = Recipe.from_toml(intact8.quantize(model, x[:count], recipe).recipe)
+    assert found.between_layers in ("float_residual", "float")
+
+
+def test_nearest_leaves_outputs_that_are_near_enough() -> None:
+    assert chosen(samples(256), replace(Recipe(), between_layers="nearest")).between_layers == "nearest"
+
+
+def test_what_is_tried_after_what_is_chosen_rounds_less() -> None:
+    sim = calibrated(samples(256))
+    tried = [(r.between_layers, r.portable) for r in _less_and_less_rounded(sim, sim.recipe)]
+    assert tried == [(b, "auto") for b in ("auto", "float_residual", "float")] + [("auto", False), ("float", False)]
+    residual = replace(sim.recipe, between_layers="float_residual")
+    assert [r.between_layers for r in _less_and_less_rounded(sim, residual)][:2] == ["float_residual", "float"]
 
 
 def test_ranges_from_few_samples_get_room_where_that_helps_those_held_out() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from tests.simulation.test_equalization import noise, quantized
 from torch import Tensor, nn
@@ -56,8 +54,7 @@ def test_where_nothing_can_be_divided_the_usual_strength_stands() -> None:
     assert choose_strength(sim.quantized_graph, place.readers, spreads, lambda _: None) == USUAL
 
 
-def test_accurate_begins_with_float_sums_and_says_so_in_its_file() -> None:
+def test_accurate_chooses_it_and_says_so_in_its_file() -> None:
     recipe = recipes.accurate()
-    assert (recipe.smooth, recipe.rounds_between_layers) == ("auto", "float_residual")
+    assert (recipe.smooth, recipe.between_layers, recipe.rounds_between_layers) == ("auto", "nearest", "integer")
     assert intact8.Recipe.from_toml(recipe.to_toml()) == recipe
-    assert replace(recipe, between_layers="auto").rounds_between_layers == "integer"

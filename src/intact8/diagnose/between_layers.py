@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import mean, stdev
@@ -39,6 +39,9 @@ FEW = 16
 
 PARTS = 4
 """Parts of the samples, each of which is held out once."""
+
+NEAR_ENOUGH, GAIN = 30.0, 0.2
+"""Decibels: less is rounded for "nearest" where an output is below the first, and gains the second."""
 
 AMPLIFIED = 15.0
 """Decibels: where plain W8A8 is no nearer than this, a cosine of 0.984, chance decides by more than APART."""
@@ -88,8 +91,8 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
         return other
 
     def whole(recipe: Recipe) -> tuple[Simulation, Measured]:
-        made = sim if recipe == sim.recipe else calibrated(simulate_again(sim, recipe), data, max_batches)
-        return made, measure_outputs(made)
+        other = sim if recipe == sim.recipe else calibrated(simulate_again(sim, recipe), data, max_batches)
+        return other, measure_outputs(other)
 
     def held_out(recipe: Recipe) -> Iterator[Measured]:
         """Measure every part once with ranges calibrated on the others.
@@ -126,6 +129,26 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
         helps = min(tight) < SUSPICIOUS and mean(_worst(held_out(roomy))) > mean(tight)
         return roomy if helps else recipe
 
+    def nearest() -> tuple[Recipe, tuple[Simulation, Measured] | None]:
+        """Return the recipe, or one that rounds less, as long as that brings the worst output nearer; and what it made,
+        where no parts are measured instead."""
+
+        def tried(recipe: Recipe) -> tuple[float, tuple[Simulation, Measured] | None]:
+            if parts:
+                return mean(_worst(held_out(recipe))), None
+            made = whole(recipe)
+            return _worst([made[1]])[0], made
+
+        best, (nearness, made) = sim.recipe, tried(sim.recipe)
+        for recipe in _nearer_and_nearer(best) if sim.weight_points else ():
+            if nearness >= NEAR_ENOUGH:
+                break
+            found, other = tried(recipe)
+            if found < nearness + GAIN:
+                break
+            best, nearness, made = recipe, found, other
+        return best, made
+
     def plain_instead(recipe: Recipe) -> Recipe | None:
         """Return plain W8A8 where it decides by chance alone whether this recipe, which rounds as little, is behind."""
         plain = _plain(sim.recipe)
@@ -133,13 +156,18 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
             return None
         return None if _clearly_above(_worst(held_out(recipe)), _worst(held_out(plain))) else plain
 
-    best, nearest, found, lost = sim.recipe, (-1, 0.0), None, ""
-    for recipe in _less_and_less_rounded(sim, with_room() if parts else sim.recipe):
-        tried = None if parts else whole(recipe)
+    best, least, found, lost = sim.recipe, (-1, 0.0), None, ""
+    start, made = sim.recipe, None
+    if sim.recipe.between_layers == "nearest":
+        start, made = nearest()
+    elif parts:
+        start = with_room()
+    for recipe in _less_and_less_rounded(sim, start):
+        tried = None if parts else made if made and recipe == start else whole(recipe)
         passed, rows = first_behind(recipe) if tried is None else (0, tried[1].behind)
-        nearness = passed, -max((row["apart"] for row in rows), default=-math.inf)
-        if nearness > nearest:
-            best, nearest, found = recipe, nearness, tried
+        standing = passed, -max((row["apart"] for row in rows), default=-math.inf)
+        if standing > least:
+            best, least, found = recipe, standing, tried
         if not rows:
             if parts and (plain := plain_instead(recipe)) is not None:
                 best, found = plain, None
@@ -150,21 +178,27 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
             best, found = plain, None
     found = found or whole(best)
     if lost and best != sim.recipe:
-        message = "%s is further from float than plain W8A8: between_layers = %r instead of %r"
-        log.info(message, lost, best.between_layers, sim.recipe.rounds_between_layers)
+        message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
+        log.info(message, lost, best.between_layers)
     if best.portable != sim.recipe.portable and not quiet:
         why = f"{lost} is further from float than plain W8A8 where weights leave room for sums of pairs in int16"
         what = "every engine but the native one needs a CPU with VNNI for this program (portable = False)"
         warn(AccuracyWarning(f"{what}: {why}. Remedy: Recipe(portable=True) leaves that room"))
-    made, outputs = found
-    if made is not sim:
-        rebuild(sim, made.recipe)
-        sim.take(made)
-        sim.scale_phase.chosen = made.recipe.to_toml()
+    taken, outputs = found
+    if taken is not sim:
+        rebuild(sim, taken.recipe)
+        sim.take(taken)
+        sim.scale_phase.chosen = taken.recipe.to_toml()
     return outputs
 
 
-def _worst(parts: Iterator[Measured]) -> list[float]:
+def _nearer_and_nearer(recipe: Recipe) -> Iterator[Recipe]:
+    """Yield recipes that round less and less than one does between layers, and may take longer."""
+    yield replace(recipe, between_layers="float_residual", attention="float")
+    yield replace(recipe, between_layers="float")
+
+
+def _worst(parts: Iterable[Measured]) -> list[float]:
     """Return the least signal-to-noise ratio (dB) of every part."""
     return [min((row["sqnr"] for row in part.outputs if row["sqnr"] is not None), default=CLEAN) for part in parts]
 
@@ -209,8 +243,9 @@ def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
     """Yield a recipe of a simulation, and others that round less, the cheapest first."""
     yield recipe
     if sim.weight_points:
-        others = (b for b in FLOAT_BETWEEN_LAYERS if b != recipe.rounds_between_layers)
-        yield from (replace(recipe, between_layers=between) for between in others)
+        order = ("integer", *FLOAT_BETWEEN_LAYERS)
+        further = order[order.index(recipe.rounds_between_layers) + 1 :]
+        yield from (replace(recipe, between_layers=between) for between in further)
     if any(point.can_saturate for point in sim.weight_points.values()) and recipe.portable == "auto":
         wide = replace(recipe, portable=False)
         yield from (wide, replace(wide, between_layers="float"))

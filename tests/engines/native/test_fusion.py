@@ -158,3 +158,36 @@ def test_few_outputs_of_windows_side_by_side_in_any_number_of_dimensions(kernel,
     x = {"x": rng.integers(0, 256, (2, 3, *size)).astype(np.uint8)}
     expected, got = (get_engine(name).prepare(program)(x)[0] for name in ("reference", "native"))
     assert np.array_equal(got, expected) and len(np.unique(got)) > 20
+
+
+@pytest.mark.parametrize("scale", [0.02, 1e-3, 1e-5, 3.0])
+@pytest.mark.parametrize("spread", [1e-4, 3e-3, 1.0])
+@pytest.mark.parametrize("fn", ["gelu", "gelu_tanh", "silu", "hardswish"])
+@pytest.mark.parametrize("divided", [False, True])
+def test_bytes_of_functions_are_those_of_their_floats(scale, spread, fn, divided):
+    """An approximation decides most bytes where nobody needs the floats; where somebody does, they are computed."""
+    rng = np.random.default_rng([int(1 / scale), int(1 / spread), len(fn)])
+    x = rng.integers(0, 256, (64, 40)).astype(np.uint8)
+    weight = rng.integers(-127, 128, (200, 40)).astype(np.int8)
+    bias = rng.choice([0.0, 0.5, -3.0, 40.0, -3e37, np.inf, -np.inf, np.nan], 200, p=[0.3, 0.3, 0.2, *[0.04] * 5])
+    divisor = rng.choice([1.0, 0.3, 1e-3, -7.0, 0.0, 1e-42, 3e38], 200, p=[0.2, 0.3, 0.2, 0.15, 0.05, 0.05, 0.05])
+    arrays = {"weight": weight, "scale": (rng.random(200) * spread).astype(np.float32), "bias": bias.astype(np.float32)}
+    tensors = {name: Tensor(name, "float32", (None, 200)) for name in ("y", "f", "t")}
+    tensors["x"] = Tensor("x", "uint8", (None, 40), 0.05, 128)
+    tensors["d"] = Tensor("d", "float32", (200,))
+    tensors["q"] = Tensor("q", "uint8", (None, 200), float(np.float32(scale)), 9)
+    last = "t" if divided else "f"
+    attrs = {"fn": "gelu", "approximate": "tanh"} if fn == "gelu_tanh" else {"fn": fn}
+    ops = (
+        Op("d", "constant", (), {}, {"value": divisor.astype(np.float32)}),
+        Op("y", "dequantized_linear", ("x",), {}, arrays),
+        Op("f", "float.unary", ("y",), attrs),
+        *([Op("t", "float.div", ("f", "d"))] if divided else []),
+        Op("q", "quantize", (last,), {"lo": 0, "hi": 255}),
+    )
+    (alone,) = get_engine("native").prepare(Program(tensors, ops, ("x",), ("q",)))({"x": x})
+    floats, beside = get_engine("native").prepare(Program(tensors, ops, ("x",), (last, "q")))({"x": x})
+    np.testing.assert_array_equal(alone, beside)
+    with np.errstate(all="ignore"):
+        steps = np.rint(floats / np.float32(scale)) + 9
+    np.testing.assert_array_equal(alone, np.clip(np.where(np.isnan(steps), 0, steps), 0, 255).astype(np.uint8))
