@@ -1,6 +1,7 @@
 """Faults of everyday quantization on eleven networks, and sound networks, with the answers that count as right.
 
-Who wrote these had read the page on the doctor and not its code, and wrote the answers before it was asked.
+Who wrote these had read the page on the doctor and not its code, and wrote the answers before it was asked. None was
+changed afterwards; one fault was left out, a moving average, for it cost nothing.
 """
 
 import copy
@@ -208,13 +209,6 @@ def efficient_dark(case: Case) -> None:
     x = case.data[0][:256]
     case.calibration = [x.min() + (x - x.min()) / 6, case.data[1][:256]]
     case.use(activation=MINMAX)
-
-
-@fault("fashion", "", "moving_average", "a moving average that remembers the last class of the folder")
-def fashion_moving_average(case: Case) -> None:
-    rows = torch.cat([torch.where(case.data[1] == label)[0][:64] for label in (9, 8, 6, 4, 5)])
-    case.calibration = [part[rows] for part in case.data]
-    case.use(activation=Scheme(observer="moving_average", observer_args={"averaging_constant": 0.9}))
 
 
 @fault("fashion", "", "clipped_range", "the percentile set to 95")
