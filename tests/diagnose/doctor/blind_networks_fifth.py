@@ -1,4 +1,4 @@
-"""Ten networks with the data of their users, four of them with real weights, for planted_blind_fifth.py."""
+"""Eleven networks with the data of their users, five of them with real weights, for planted_blind_fifth.py."""
 
 import functools
 import importlib
