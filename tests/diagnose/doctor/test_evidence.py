@@ -14,8 +14,9 @@ from torch import Tensor, nn
 import intact8
 from intact8 import Recipe, Scheme
 from intact8.diagnose.doctor import quantization_error
-from intact8.diagnose.doctor.activations import examine_activation
+from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
+from intact8.diagnose.doctor.causes import Measured
 from intact8.diagnose.doctor.consumers import importance
 from intact8.diagnose.doctor.float_checks import exploded
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
@@ -138,6 +139,31 @@ def test_calibration_on_other_data_is_told_from_a_bad_observer() -> None:
     gains = bed.activation("input").gains
     assert gains["data"] == pytest.approx(20 * math.log10(8), abs=0.5)
     assert abs(gains["range"]) < 0.5
+
+
+def test_a_bias_that_keeps_results_from_zero_costs_what_its_range_wastes() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Linear(8, 8), uniform(256, 8, low=-1.0)
+    with torch.no_grad():
+        net.bias.fill_(0.0)
+    bed = Bed(net, x)
+    assert "offset" not in bed.activation(next(reversed(bed.sim.points))).gains
+    with torch.no_grad():
+        net.bias.fill_(100.0)
+        width = float(net(x).max() - net(x).min())
+    bed = Bed(net, x)
+    found = bed.activation(next(reversed(bed.sim.points)))
+    assert found.gains["offset"] == pytest.approx(20 * math.log10((100 + width / 2) / width), abs=0.5)
+    noise, _ = FloatOutputs(bed.sim, bed.data, None).noise(bed.sim)
+    with torch.no_grad():
+        varies = float(net(x).var() / net(x).square().mean())
+    assert noise > 1e-3 > varies  # over what the outputs differ by, not over what they share
+
+
+def test_ranges_come_before_what_the_network_is() -> None:
+    wide = Measured("activation", "0", 1.0, Evidence({"data": 9.0, "channels": 25.0}))
+    assert wide.reason == ("data", 9.0)
+    assert Measured("activation", "0", 1.0, Evidence({"data": 5.0, "channels": 25.0})).reason == ("channels", 25.0)
 
 
 def test_an_outlier_channel_counts_by_what_reads_it() -> None:
@@ -291,6 +317,20 @@ def test_stale_batch_norm_is_the_first_of_them() -> None:
         model[4].running_var.mul_(16)
     (found,) = stale_batch_norm(bed.network, bed.sim.graph, bed.data)
     assert found.place == "3" and found.evidence["deviation_ratio"] == pytest.approx(4, rel=0.1)
+
+
+def test_one_channel_that_grew_in_a_wide_layer_is_no_matter_of_statistics() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 96, bias=False), nn.BatchNorm1d(96), nn.ReLU(), nn.Linear(96, 4))
+    x = uniform(512, 16)
+    net.train()
+    net[1].momentum = None
+    net(x)
+    with torch.no_grad():
+        net[0].weight[9] *= 50
+    bed = Bed(net, x)
+    (found,) = stale_batch_norm(bed.network, bed.sim.graph, bed.data)
+    assert (found.place, found.cause, found.evidence["channels"]) == ("0", "exploded_channel", [9])
 
 
 def test_dead_channels_are_counted() -> None:

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 import intact8
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.findings import ordered
-from intact8.diagnose.doctor.float_checks import Answers, grown_everywhere, overflowing, proven, refused, untrained
+from intact8.diagnose.doctor.float_checks import (
+    Answers,
+    grown_everywhere,
+    overflowing,
+    proven,
+    refused,
+    rounded,
+    untrained,
+)
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
@@ -174,6 +182,20 @@ def test_something_far_too_large_is_no_reason_to_refuse_right_answers() -> None:
     grown, targets = Finding("exploded_weight", "0", "error", "", ""), Targets(torch.arange(4), True)
     answers = Answers(0.9, 0.9, targets, 1.0, 0.9)
     assert refused([grown]) and not refused(proven([grown], [], answers))
+
+
+def test_coarse_rounding_explains_a_network_that_is_wrong() -> None:
+    torch.manual_seed(0)
+    targets = Targets(torch.arange(4), True)
+    wrong = Finding("float_network_wrong", "network", "error", "", "")
+    for bits, severity in ((3, "error"), (8, "warning")):
+        net, step = nn.Linear(64, 64), 0.125 / (2 ** (bits - 1) - 1)
+        with torch.no_grad():
+            net.weight.copy_((net.weight / step).round() * step)
+        found = rounded(net)[0]
+        told = proven([found], [wrong], Answers(0.1, 0.9, targets, 1.0, 0.1))
+        assert told[0].severity == severity
+        assert ordered(told, [])[0].cause == ("rounded_weights" if bits == 3 else "float_network_wrong")
 
 
 def test_norms_as_they_begin() -> None:

@@ -107,6 +107,8 @@ def examine_activation(
         if units is not None and len(nodes) == 1 and len(weights[0]) == len(units):
             weights = [units.cpu().numpy() ** 2]
     _examine_channels(found, seen, np.concatenate(weights))
+    if len(nodes) == 1 and "bias" in graph.nodes[nodes[0]].params:
+        _examine_offset(found, seen[0], best)
     _examine_sum(found, sum_of(graph, nodes[0], users), nodes[0], data)
     return found
 
@@ -134,6 +136,14 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
         "widest_channel": int(np.argmax(widths)),
         "tensor_widths": [t.width for t in seen],
     }
+
+
+def _examine_offset(found: Evidence, seen: TensorStats, best: Quantizer) -> None:
+    """Measure what a range costs that reaches to zero where a bias keeps all results away from it."""
+    low, high = seen.observer.minimum, seen.observer.maximum
+    if low > 0 or high < 0:
+        found.gains["offset"] = max(0.0, decibels(best.width**2, max(high - low, 1e-30) ** 2))
+        found.facts["offset_range"] = [low, high]
 
 
 def _examine_sum(found: Evidence, total: str | None, node: str, data: Statistics) -> None:

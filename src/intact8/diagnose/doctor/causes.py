@@ -11,10 +11,15 @@ from intact8.simulation.simulation import Simulation
 
 FAULT_DECIBELS = {
     "range": 3.0, "data": 3.0, "bits": 3.0, "symmetric": 3.0, "shared": 8.0, "channels": 15.0, "cancellation": 10.0,
+    "offset": 10.0,
     "tie_free": 3.0, "stale": 3.0, "granularity": 3.0, "outlier_weight": 6.0, "columns": 10.0, "mean_shift": 4.0,
 }  # fmt: skip
 """Decibels from which a reason is a fault. What trained networks show by themselves stays below: channels that differ
 by 14 dB, weights whose outliers cost 3 dB, means that shift by as much as their noise."""
+
+MISTAKES, MOST = ("range", "data", "stale"), 7.0
+"""Reasons that somebody's choice of ranges gives, and decibels from which four fifths of the noise go with them: ranges
+are mended first, and then the rest is what the network is."""
 
 FEW = 32
 """Distinct samples below which there are too few."""
@@ -70,6 +75,11 @@ LAYER_CAUSES = {
         "{outlier_channels} of {channels}",
         "equalize, smooth (rescale the channels into the next weights), or leave float what reads them",
     ),
+    "offset": (
+        "large_bias",
+        "all its results lie in {offset_range}, of a range that begins at zero: {gain:.0f} dB",
+        "take off its bias what all have in common, or leave the layer float",
+    ),
     "granularity": (
         "per_tensor_weight",
         "one scale for all channels, though their weights differ by a factor of {channel_imbalance:.3g}; one per "
@@ -116,9 +126,13 @@ class Measured:
 
     @property
     def reason(self) -> tuple[str, float]:
-        """The reason with the largest gain among those that are faults; ("", 0) where none is."""
+        """The reason with the largest gain among those that are faults; ("", 0) where none is.
+
+        One of MISTAKES with which most of the noise goes comes before properties of the network.
+        """
         faults = {r: g for r, g in self.evidence.gains.items() if g >= FAULT_DECIBELS[r]}
-        return max(faults.items(), key=lambda item: item[1], default=("", 0.0))
+        made = {r: g for r, g in faults.items() if r in MISTAKES and g >= MOST}
+        return max((made or faults).items(), key=lambda item: item[1], default=("", 0.0))
 
     @property
     def avoidable(self) -> float:
@@ -172,6 +186,8 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
         words["ratio"] = facts["term_rms"] / max(facts["sum_rms"], 1e-30)
     if reason == "bits":
         words["bits"] = facts.get("bits") or _bits(facts["range"])
+    if reason == "offset":
+        words["offset_range"] = _range(facts["offset_range"])
     if reason == "shared":
         words["widths"] = ", ".join(f"{width:.3g}" for width in facts["tensor_widths"])
     few = reason == "channels" and facts["outlier_channel_gain_db"] >= 0.7 * facts["channel_gain_db"]

@@ -16,6 +16,7 @@ from intact8.diagnose.doctor.float_checks import (
     FLOAT_CAUSES,
     Answers,
     behind_statistics,
+    dead_before_norms,
     exploded,
     grown_everywhere,
     norms,
@@ -117,7 +118,7 @@ def examine(
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
     findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
-    findings = behind_statistics(findings, network, sim, answers, data)
+    findings = dead_before_norms(sim.graph, behind_statistics(findings, network, sim, answers, data))
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,6 +88,15 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
     return [
         Finding("accumulated", NETWORK, severity(unexplained), message, remedy, noise=unexplained, evidence=evidence)
     ]
+
+
+def tolerated(findings: Sequence[Finding], loss: float, tolerance: float) -> tuple[Finding, ...]:
+    """Make notes of warnings that say no more than that noise adds up, where the metric loses no more than allowed."""
+    mild = [f.cause == "accumulated" and f.severity == "warning" and loss <= tolerance for f in findings]
+    return tuple(
+        replace(f, severity="note", message=f"{f.message}; {HARMLESS}") if few else f
+        for f, few in zip(findings, mild, strict=True)
+    )
 
 
 def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:

@@ -96,13 +96,19 @@ OVERSHOT, MANY = 8.0, 512
 weights than the second number: one untrained layer in fifty stays further below), and weights from which bounds are
 tried that PyTorch's own layers do not begin with."""
 
+FEW_NUMBERS, COARSE = "few numbers", 1e-2
+"""What weights were rounded to that hold few different numbers, and the noise over signal of such weights from which
+that explains a network that is wrong: rounding to 8 bits makes a thousandth of it."""
+
 PROOF = frozenset({"bound", "copies", "numbers"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 OF_REPAIRS = frozenset({"recovers", "accuracy", "explains"})
 """Entries of the evidence that a repair alone gives: without others nothing shows the fault but that it helps."""
 
-BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch", "batch_dependence")
+BEFORE_LAYERS = (
+    "not_finite", "training_mode", "rounded_weights", "diverged_training", "float_mismatch", "batch_dependence",
+)  # fmt: skip
 OF_LAYERS = (
     "exploded_weight", "exploded_channel", "wrong_weights", "stale_batch_norm", "dead_channels", "wrong_setting",
     "wrong_scale",
@@ -212,7 +218,7 @@ def rounded(model: nn.Module) -> list[Finding]:
         if len(some) < LEAST:
             continue
         if different < len(some) // 4:
-            kinds = ["few numbers"] if different > 1 else []
+            kinds = [FEW_NUMBERS] if different > 1 else []
         else:
             kinds = [n for n in ("bfloat16", "float16") if bool((weight.to(getattr(torch, n)).float() == weight).all())]
         for kind in kinds[:1]:
@@ -222,8 +228,20 @@ def rounded(model: nn.Module) -> list[Finding]:
         place = names[0].rpartition(".")[0] if len(names) == 1 else NETWORK
         message = f"{len(names)} of {len(weights)} weights were rounded to {kind}, {names[0]} first"
         remedy = "quantize the float32 weights of the training, where there are any"
-        findings.append(Finding("rounded_weights", place, "warning", message, remedy, evidence={"weights": names[:10]}))
+        evidence: dict[str, Any] = {"weights": names[:10]}
+        if kind == FEW_NUMBERS:
+            evidence["rounding"] = max(_rounding(weights[name]) for name in names)
+        findings.append(Finding("rounded_weights", place, "warning", message, remedy, evidence=evidence))
     return findings
+
+
+def _rounding(weight: Tensor) -> float:
+    """Return the noise over signal of rounding to the numbers that a weight holds, if any between them was possible."""
+    numbers, counts = torch.unique(weight.double(), return_counts=True)
+    gaps = numbers.diff()
+    widths = torch.cat([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
+    noise = (counts * widths.square()).sum() / 12 / weight.numel()
+    return float(noise / weight.double().square().mean().clamp(min=1e-300))
 
 
 def nan_samples(samples: Samples) -> list[Finding]:
@@ -409,9 +427,31 @@ def untrained(sim: Simulation) -> list[Finding]:
     if 2 * len(found) > layers > 1:
         message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
         found = [_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
+    found = [_unlike_trained(sim, f, {other.place for other in found}) for f in found]
     found += [*_empty_tables(sim), *_copied_layers(sim, {f.place for f in found})]
     found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+
+
+def _unlike_trained(sim: Simulation, finding: Finding, untrained: Collection[str]) -> Finding:
+    """Add to the finding of a layer that lies as initialized how many layers like it were trained, where all were.
+
+    Nobody leaves one of several equal layers at random by design, which a network that answers well may have done with
+    a layer of its own kind.
+    """
+    if "bound" not in finding.evidence or "few" in finding.evidence:
+        return finding
+    kind, node = kind_of(finding.place), sim.graph.nodes[finding.place]
+    layers = (n for n in sim.graph if n is not node and n.op == node.op and kind_of(n.name) == kind)
+    others = [n.name for n in layers if _weight_shape(sim, n) == _weight_shape(sim, node)]
+    if "#." not in kind or not others or any(name in untrained for name in others):
+        return finding
+    message = f"{finding.message}, as {len(others)} layers like it were"
+    return replace(finding, message=message, evidence={**finding.evidence, "unlike": len(others)})
+
+
+def _weight_shape(sim: Simulation, node: Node) -> torch.Size | None:
+    return sim.tensors[node.params["weight"]].shape if "weight" in node.params else None
 
 
 def _numbers(weight: Tensor) -> str:
@@ -813,32 +853,52 @@ def wrong_network(
     return [Finding("float_network_wrong", NETWORK, severity, message, remedy, evidence=evidence)] if message else []
 
 
+def dead_before_norms(graph: Graph, known: Sequence[Finding]) -> list[Finding]:
+    """Add to findings of dead channels which batch norm reads them next where its statistics are surely off.
+
+    These were collected while the channels were alive.
+    """
+    stale = {f.place for f in known if (f.cause, f.severity) == ("stale_batch_norm", "error")}
+    off = [node for node in graph if node.name in stale]
+    read = {_layer_before(graph, graph.nodes[node.inputs[0]]): node.name for node in off if node.inputs}
+    return [
+        replace(f, evidence={**f.evidence, "before": read[f.place]})
+        if f.cause == "dead_channels" and f.place in read
+        else f
+        for f in known
+    ]
+
+
 def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Answers | None) -> list[Finding]:
     """Weigh what the weights show by what the labels say, and add that.
 
     Args:
         findings: what was found so far.
         verdict: whether the network as a whole is wrong; see :func:`wrong_network`.
-        answers: how it answers. Where that is known and right, dead channels are worth a note; where it is wrong,
-            weights that were never trained are an error, and statistics that are suspicious.
+        answers: how it answers. Where that is known and right, dead channels are worth a note, unless they
+            explain what is wrong behind them; where it is wrong, weights that were never trained are an error, and
+            statistics that are suspicious.
     """
     wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
     repaired = {finding.place for finding in findings if "recovers" in finding.evidence}
+
+    def harmless(finding: Finding) -> bool:
+        """With right answers, dead channels are, and a layer that lies as initialized by design."""
+        if finding.cause == "dead_channels":
+            return "before" not in finding.evidence
+        by_design = "bound" in finding.evidence and "unlike" not in finding.evidence
+        return by_design and answers is not None and _surely_right(answers)
 
     out = []
     for finding in findings:
         if finding.evidence.get("untouched") and finding.place not in repaired:
             out.append(finding)
             continue
-        if (
-            wrong
-            and answers is not None
-            and finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
-        ):
+        suspicious = finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
+        suspicious |= finding.evidence.get("rounding", 0.0) > COARSE
+        if wrong and answers is not None and suspicious:
             finding = replace(finding, severity="error")
-        elif (not wrong and answers is not None and finding.cause == "dead_channels") or (
-            not wrong and answers is not None and "bound" in finding.evidence and _surely_right(answers)
-        ):
+        elif not wrong and answers is not None and harmless(finding):
             finding = replace(finding, severity="note")
         elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"

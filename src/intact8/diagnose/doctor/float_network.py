@@ -32,6 +32,10 @@ Metric = Callable[[Any, Any], Any]
 """Called with the network's outputs, in the form in which it returns them, and the labels, as the metrics of
 :func:`intact8.evaluate` and :func:`intact8.tune` are: a number that is a mean over the samples, or one per sample."""
 
+NEARLY_ALL, ALL = 0.9, 1 - 1e-10
+"""Share of an output's power from which a number that all of its columns share is left out, and from which nothing else
+is there: float32 knows no smaller differences."""
+
 
 class FloatNetwork:
     """The float network under examination.
@@ -130,6 +134,18 @@ def _weights(graph: Graph, name: str, ys: list[Tensor]) -> Tensor:
     return weights.cpu().reshape(-1, *[1] * (ys[0].dim() - 1 - axis))
 
 
+def _common(ys: Sequence[Tensor]) -> float:
+    """Return the number that all columns of an output share, where it makes nearly all of its power; else 0.
+
+    It says nothing of a sample, and would hide all noise.
+    """
+    if ys[0].dim() != 2 or ys[0].shape[1] < 2 or not ys[0].is_floating_point():
+        return 0.0
+    y = torch.cat(list(ys)).double()
+    mean, power = float(y.mean()), float(y.square().mean())
+    return mean if NEARLY_ALL * power < mean**2 < ALL * power else 0.0
+
+
 class FloatOutputs:
     """The outputs of the float network on some samples, with which those of simulations are compared.
 
@@ -145,9 +161,9 @@ class FloatOutputs:
         self.inputs = len(sim.graph.inputs)
         with unquantized(sim):
             self.outputs = [outputs_of(sim, batch) for batch in samples]
-        self.weights = [
-            _weights(sim.graph, name, ys) for name, ys in zip(sim.graph.outputs, self._by_output(), strict=True)
-        ]
+        self.common = [_common(ys) for ys in self._by_output()]
+        varying = zip(sim.graph.outputs, zip(*map(self._varying, self.outputs), strict=True), strict=True)
+        self.weights = [_weights(sim.graph, name, list(ys)) for name, ys in varying]
         self.power = self._power()
         self.score = self._score(self.outputs)
 
@@ -173,8 +189,12 @@ class FloatOutputs:
     def _by_output(self) -> list[list[Tensor]]:
         return [list(ys) for ys in zip(*self.outputs, strict=True)]
 
+    def _varying(self, ys: Sequence[Tensor]) -> list[Tensor]:
+        """Return outputs without what all columns of one share."""
+        return [y - c if c else y for y, c in zip(ys, self.common, strict=True)]
+
     def _power(self) -> float:
-        return sum(self._square(ys) for ys in self.outputs)
+        return sum(self._square(self._varying(ys)) for ys in self.outputs)
 
     def _square(self, ys: Sequence[Tensor]) -> float:
         """Return Σ y² of real outputs, each part of them by its weight."""
@@ -193,7 +213,7 @@ class FloatOutputs:
         """Return the measure of sensitivity that is this noise, as SQNR in dB."""
 
         def sums(y: Sequence[Tensor], r: Sequence[Tensor], *_: Any) -> tuple[float, ...]:
-            return self._square(r), self._square(
+            return self._square(self._varying(r)), self._square(
                 [a.double() - b if b.is_floating_point() else b for a, b in zip(y, r, strict=True)]
             )
 

@@ -174,12 +174,6 @@ def _stale(
             "are constants: the weights before it have vanished"
         )
         return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left})
-    if off < STALE + 2 / count**0.5:
-        return None
-    still = float((variance < DEAD_WIDTH * running).double().mean())
-    if still >= MOSTLY_DEAD:
-        message = f"{still:.0%} of the channels that batch norm {name} reads never change"
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
     grown = _grown_rows(mean, variance, norm, graph.nodes.get(place), trained)
     if grown:
         message = (
@@ -188,6 +182,12 @@ def _stale(
         )
         remedy = "load the weights of training again, or look for what wrote these"
         return Finding("exploded_channel", place, "error", message, remedy, evidence={"channels": grown})
+    if off < STALE + 2 / count**0.5:
+        return None
+    still = float((variance < DEAD_WIDTH * running).double().mean())
+    if still >= MOSTLY_DEAD:
+        message = f"{still:.0%} of the channels that batch norm {name} reads never change"
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
     message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"

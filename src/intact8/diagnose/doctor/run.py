@@ -19,7 +19,7 @@ from intact8.calibration.data import device_of, first_batch
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import RANKED, examine
-from intact8.diagnose.doctor.findings import ordered
+from intact8.diagnose.doctor.findings import ordered, tolerated
 from intact8.diagnose.doctor.float_checks import (
     ANOTHER,
     answers_of,
@@ -179,7 +179,7 @@ def doctor(
         metric=name,
         confidence=found.confidence,
         calibration=found.quality,
-        findings=found.findings,
+        findings=tolerated(found.findings, outcomes[0].metric - outcomes[1].metric, tolerance),
         sites=found.sites,
         measured=found.measured,
         trials=tuple(search.trials),
