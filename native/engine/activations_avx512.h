@@ -1,5 +1,6 @@
 /* silu(x) = x / (1 + e^-x), hardswish(x) = x clamp(x + 3, 0, 6) / 6 and gelu(x) = x Φ(x) of 16 floats: the bits that the formulas
-   of step_chain.c give; and approximations from -SILU_MOST on, whose error is below 2^-21 of silu and hardswish, and as functions.h says of gelu. */
+   of step_chain.c give; and approximations for numbers from -SILU_MOST on, whose error is below 2^-21 of silu and hardswish, and
+   as functions.h says of gelu. */
 
 #ifndef INTACT8_ACTIVATIONS_AVX512_H
 #define INTACT8_ACTIVATIONS_AVX512_H

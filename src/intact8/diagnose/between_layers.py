@@ -12,6 +12,8 @@ told of an output. Where none does, plain W8A8 itself is taken: as little rounde
 that the samples had, and with weights as they are. So it is where only layers are rounded and plain W8A8 is far from
 float: such a network amplifies rounding, its outputs differ by chance between any two roundings, and nothing but plain
 W8A8 is sure not to be behind it. More careful ranges and weights stay where they are nearer by more than chance.
+
+With "nearest" this begins at the recipe from which rounding less brings the worst output no nearer.
 """
 
 from __future__ import annotations
