@@ -53,6 +53,9 @@ log = logging.getLogger(__name__)
 Batches = list[list[Tensor]]
 """Flat inputs, batch by batch."""
 
+_Made = tuple[Simulation, Measured]
+"""A calibrated simulation, and how near its outputs are."""
+
 
 def choose_between_layers(
     sim: Simulation, data: Any, max_batches: int | None = None, *, shard: str = "auto", quiet: bool = False
@@ -82,103 +85,119 @@ def choose_between_layers(
             module.training = flag
 
 
-def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, quiet: bool) -> Measured:
-    """Do what :func:`choose_between_layers` says, for a recipe that leaves it open."""
-    parts = _parts(sim, data, max_batches)
-    measured: dict[str, list[Measured]] = {}
+class _Choice:
+    """What :func:`choose_between_layers` tries, for a recipe that leaves it open.
 
-    def calibrated(other: Simulation, data: Any, max_batches: int | None = None) -> Simulation:
-        # What there is to warn of was told the first time.
-        compute_scales(other, data, reset=True, max_batches=max_batches, shard=shard, quiet=True)
-        return other
+    Args:
+        sim, data, max_batches, shard: as for :func:`choose_between_layers`.
+    """
 
-    def whole(recipe: Recipe) -> tuple[Simulation, Measured]:
-        other = sim if recipe == sim.recipe else calibrated(simulate_again(sim, recipe), data, max_batches)
-        return other, measure_outputs(other)
+    def __init__(self, sim: Simulation, data: Any, max_batches: int | None, shard: str) -> None:
+        self.sim, self.data, self.max_batches, self.shard = sim, data, max_batches, shard
+        self.parts = _parts(sim, data, max_batches)
+        self.measured: dict[str, list[Measured]] = {}
 
-    def held_out(recipe: Recipe) -> Iterator[Measured]:
+    def whole(self, recipe: Recipe) -> _Made:
+        """Return the simulation of a recipe, calibrated on all the data, and how near its outputs are."""
+        made = self.sim
+        if recipe != self.sim.recipe:
+            made = self._calibrated(simulate_again(self.sim, recipe), self.data, self.max_batches)
+        return made, measure_outputs(made)
+
+    def held_out(self, recipe: Recipe) -> Iterator[Measured]:
         """Measure every part once with ranges calibrated on the others.
 
         Weights are rounded to the nearest integers: what lies between layers does not depend on reconstruction.
         """
-        done = measured.setdefault(recipe.to_toml(), [])
+        done = self.measured.setdefault(recipe.to_toml(), [])
         yield from done
-        if len(done) == len(parts):
+        if len(done) == len(self.parts):
             return
-        partly = simulate_again(sim, replace(recipe, reconstruction="none", scales="calibrated"))
-        for part in parts[len(done) :]:
-            seen, unseen = (merged(samples, sim.quantized_graph.batched, len(samples)) for samples in part)
-            done.append(measure_unseen(calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen))
+        partly = simulate_again(self.sim, replace(recipe, reconstruction="none", scales="calibrated"))
+        batched = self.sim.quantized_graph.batched
+        for part in self.parts[len(done) :]:
+            seen, unseen = (merged(samples, batched, len(samples)) for samples in part)
+            done.append(measure_unseen(self._calibrated(partly, [tuple(inputs) for inputs in seen]), unseen, seen))
             yield done[-1]
 
-    def first_behind(recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
+    def first_behind(self, recipe: Recipe) -> tuple[int, list[dict[str, Any]]]:
         """Return for how many parts no output is behind, and the outputs that are in the next, or may be in others."""
         done: list[Measured] = []
-        for part in held_out(recipe):
+        for part in self.held_out(recipe):
             if part.behind:
                 return len(done), part.behind
             done.append(part)
         return len(done), [row for rows in zip(*(p.outputs for p in done), strict=True) for row in _may_be_behind(rows)]
 
-    def with_room() -> Recipe:
+    def start(self) -> tuple[Recipe, _Made | None]:
+        """Return the recipe to begin with, and what was made of it where all the data were."""
+        if self.sim.recipe.between_layers == "nearest":
+            return self._nearest()
+        return self._with_room() if self.parts else self.sim.recipe, None
+
+    def plain_instead(self, recipe: Recipe) -> Recipe | None:
+        """Return plain W8A8 where it decides by chance alone whether this recipe, which rounds as little, is behind."""
+        plain = _plain(self.sim.recipe)
+        if plain is None or recipe.between_layers != "float" or not _amplified(self.held_out(recipe)):
+            return None
+        return None if _clearly_above(_worst(self.held_out(recipe)), _worst(self.held_out(plain))) else plain
+
+    def _calibrated(self, other: Simulation, data: Any, max_batches: int | None = None) -> Simulation:
+        # What there is to warn of was told the first time.
+        compute_scales(other, data, reset=True, max_batches=max_batches, shard=self.shard, quiet=True)
+        return other
+
+    def _with_room(self) -> Recipe:
         """Return the recipe, with room in its ranges where that brings outputs nearer on average; running it takes no
         longer, and ranges of few samples are too small sooner than too large."""
-        recipe = sim.recipe
+        recipe = self.sim.recipe
         if recipe.activation.observer != "histogram":
             return recipe
         roomy = replace(recipe, activation=replace(recipe.activation, observer_args={"room": True}))
-        tight = _worst(held_out(recipe))
-        helps = min(tight) < SUSPICIOUS and mean(_worst(held_out(roomy))) > mean(tight)
+        tight = _worst(self.held_out(recipe))
+        helps = min(tight) < SUSPICIOUS and mean(_worst(self.held_out(roomy))) > mean(tight)
         return roomy if helps else recipe
 
-    def nearest() -> tuple[Recipe, tuple[Simulation, Measured] | None]:
-        """Return the recipe, or one that rounds less, as long as that brings the worst output nearer; and what it made,
-        where no parts are measured instead."""
-
-        def tried(recipe: Recipe) -> tuple[float, tuple[Simulation, Measured] | None]:
-            if parts:
-                return mean(_worst(held_out(recipe))), None
-            made = whole(recipe)
-            return _worst([made[1]])[0], made
-
-        best, (nearness, made) = sim.recipe, tried(sim.recipe)
-        for recipe in _nearer_and_nearer(best) if sim.weight_points else ():
+    def _nearest(self) -> tuple[Recipe, _Made | None]:
+        """Return the recipe, or one that rounds less, as long as that brings the worst output nearer."""
+        best, (nearness, made) = self.sim.recipe, self._nearness(self.sim.recipe)
+        for recipe in _nearer_and_nearer(best) if self.sim.weight_points else ():
             if nearness >= NEAR_ENOUGH:
                 break
-            found, other = tried(recipe)
+            found, other = self._nearness(recipe)
             if found < nearness + GAIN:
                 break
             best, nearness, made = recipe, found, other
         return best, made
 
-    def plain_instead(recipe: Recipe) -> Recipe | None:
-        """Return plain W8A8 where it decides by chance alone whether this recipe, which rounds as little, is behind."""
-        plain = _plain(sim.recipe)
-        if plain is None or recipe.between_layers != "float" or not _amplified(held_out(recipe)):
-            return None
-        return None if _clearly_above(_worst(held_out(recipe)), _worst(held_out(plain))) else plain
+    def _nearness(self, recipe: Recipe) -> tuple[float, _Made | None]:
+        """Return the signal-to-noise ratio (dB) of the worst output, and what was made of all the data where it was."""
+        if self.parts:
+            return mean(_worst(self.held_out(recipe))), None
+        made = self.whole(recipe)
+        return _worst([made[1]])[0], made
 
+
+def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, quiet: bool) -> Measured:
+    """Do what :func:`choose_between_layers` says, for a recipe that leaves it open."""
+    choice = _Choice(sim, data, max_batches, shard)
     best, least, found, lost = sim.recipe, (-1, 0.0), None, ""
-    start, made = sim.recipe, None
-    if sim.recipe.between_layers == "nearest":
-        start, made = nearest()
-    elif parts:
-        start = with_room()
+    start, made = choice.start()
     for recipe in _less_and_less_rounded(sim, start):
-        tried = None if parts else made if made and recipe == start else whole(recipe)
-        passed, rows = first_behind(recipe) if tried is None else (0, tried[1].behind)
+        tried = None if choice.parts else made if made and recipe == start else choice.whole(recipe)
+        passed, rows = choice.first_behind(recipe) if tried is None else (0, tried[1].behind)
         standing = passed, -max((row["apart"] for row in rows), default=-math.inf)
         if standing > least:
             best, least, found = recipe, standing, tried
         if not rows:
-            if parts and (plain := plain_instead(recipe)) is not None:
+            if choice.parts and (plain := choice.plain_instead(recipe)) is not None:
                 best, found = plain, None
             break
         lost = lost or rows[0]["name"]
     else:
         if sim.weight_points and (plain := _plain(sim.recipe)) is not None:
             best, found = plain, None
-    found = found or whole(best)
+    found = found or choice.whole(best)
     if lost and best != sim.recipe:
         message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
         log.info(message, lost, best.between_layers)

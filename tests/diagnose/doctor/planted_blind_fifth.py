@@ -6,12 +6,14 @@ changed afterwards; one fault was left out, a moving average, for it cost nothin
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.diagnose.doctor import planting
 from tests.diagnose.doctor.blind_networks_fifth import Arrays, Subject, build, loader
+from tests.diagnose.doctor.planting import Fault
 from torch import Tensor, nn
 
 import intact8
@@ -24,19 +26,8 @@ DIVERGED = "diverged_training float_network_wrong"
 MINMAX = Scheme(observer="minmax")
 
 
-@dataclass
-class Case:
+class Case(planting.Case):
     """What the doctor is given."""
-
-    model: nn.Module
-    data: Arrays
-    calibration: Arrays | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of intact8.doctor, in batches of 64."""
-        found = {"model": self.model, "data": batches(self.data), **self.options}
-        return found | ({"calibration": batches(self.calibration)} if self.calibration else {})
 
     def module(self, path: str) -> Any:
         """Return a layer."""
@@ -54,17 +45,6 @@ class Case:
         return sim
 
 
-@dataclass
-class Fault:
-    """A fault: the network, how it is planted, and the places (beginnings of names) and causes that count as right."""
-
-    subject: str
-    plant: Callable[[Case], None]
-    places: tuple[str, ...]
-    causes: set[str]
-    words: str
-
-
 FAULTS: dict[str, Fault] = {}
 
 
@@ -75,11 +55,6 @@ def fault(subject: str, places: str, causes: str, words: str) -> Callable[[Calla
         FAULTS[plant.__name__] = Fault(subject, plant, tuple(places.split(",")), set(causes.split()), words)
 
     return register
-
-
-def batches(data: Arrays) -> list[Any]:
-    """Return batches of 64, inputs first; inputs alone where there are no labels."""
-    return list(zip(*(part.split(64) for part in data), strict=True)) if len(data) > 1 else list(data[0].split(64))
 
 
 def norms(model: nn.Module) -> list[nn.BatchNorm2d]:
@@ -520,8 +495,8 @@ def squeeze_fresh_head(case: Case) -> None:
 
 def fresh(name: str) -> Case:
     """Return a network as it is."""
-    subject = build(name)
-    return Case(copy.deepcopy(subject.model), list(subject.data))
+    case: Case = Case.of(build(name))
+    return case
 
 
 def calibrated(name: str) -> Case:
@@ -560,7 +535,7 @@ def plant(name: str, subject: Subject | None = None) -> Case:
     """Return the case of a fault, on a copy of its network."""
     found = FAULTS[name]
     subject = subject or build(found.subject)
-    case = Case(copy.deepcopy(subject.model), list(subject.data))
+    case: Case = Case.of(subject)
     found.plant(case)
     return case
 
@@ -573,7 +548,4 @@ def ask(case: Case, budget: float = 60.0) -> Any:
 
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding has one of the causes and one of the places."""
-    if not report.findings:
-        return False
-    first, found = report.findings[0], FAULTS[name]
-    return first.cause in found.causes and any(first.place.startswith(place) for place in found.places)
+    return bool(report.findings) and FAULTS[name].is_named_by(report.findings[0])

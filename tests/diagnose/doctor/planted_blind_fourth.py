@@ -6,13 +6,11 @@ of answers, go by the name of the network, and standardization by that of its op
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from tests.diagnose.doctor.blind_networks_fourth import (
-    Arrays,
     DigitsCNN,
     LoadGRU,
     Subject,
@@ -29,41 +27,11 @@ from tests.diagnose.doctor.blind_networks_fourth import (
     split,
     tagged,
 )
+from tests.diagnose.doctor.planting import Case, Fault
 from torch import Tensor, nn
 
 INPUT_CAUSES = {"wrong_setting", "wrong_scale", "wrong_weights", "float_network_wrong", "unlike_data"}
 CALIBRATION = {"unlike_data", "unrepresentative"}
-
-
-@dataclass
-class Case:
-    """What the doctor is given."""
-
-    model: nn.Module
-    data: Arrays
-    calibration: Arrays | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of intact8.doctor, in batches of 64."""
-        found = {"model": self.model, "data": batches(self.data), **self.options}
-        return found | ({"calibration": batches(self.calibration)} if self.calibration else {})
-
-
-@dataclass
-class Fault:
-    """A fault: the network, how it is planted, and the places (beginnings of names) and causes that count as right."""
-
-    subject: str
-    plant: Callable[[Case], None]
-    places: set[str]
-    causes: set[str]
-    words: str
-
-
-def batches(data: Arrays) -> list[Any]:
-    """Return batches of 64, inputs first."""
-    return list(zip(*(part.split(64) for part in data), strict=True))
 
 
 FAULTS: dict[str, Fault] = {}
@@ -830,7 +798,7 @@ def plant(name: str, subject: Subject | None = None) -> Case:
     """Return the case of a fault, on a fresh or given network."""
     found = FAULTS[name]
     subject = subject or build(found.subject)
-    case = Case(copy.deepcopy(subject.model), list(subject.data))
+    case: Case = Case.of(subject)
     found.plant(case)
     return case
 
@@ -852,4 +820,4 @@ def right(name: str, report: Any) -> bool:
         first.place == "network" and {"float_network_wrong", "wrong_weights", "wrong_scale"} <= found.causes
     ):  # inputs go by this name
         return "if it sees" in first.message or "prepared already" in first.message
-    return first.cause in found.causes and any(first.place.startswith(place) for place in found.places or {""})
+    return found.is_named_by(first)

@@ -10,6 +10,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.blind_networks_fifth import REAL
 from tests.diagnose.doctor.planted_blind_fifth import FAULTS, SOUND, ask, plant, right
+from tests.diagnose.doctor.planting import marked
 
 QUICK = ("price_typing_error", "price_thousands", "machine_difference", "machine_quiet", "squeeze_shared")
 """Those of which network and examination take a second or two."""
@@ -29,13 +30,7 @@ WEAK = {"speech": "its first coefficient is 48 times as wide as the median one, 
 """A network without a fault against which something is said."""
 
 
-def marked(names: set[str], missed: dict[str, str]) -> list[object]:
-    """Long tests, of which some are known to fail."""
-    marks = {name: [pytest.mark.xfail(reason=why, raises=AssertionError, strict=True)] for name, why in missed.items()}
-    return [pytest.param(name, marks=[pytest.mark.long, *marks.get(name, [])]) for name in sorted(names)]
-
-
-@pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK), MISSED)])
+@pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK), MISSED, strict=True)])
 def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
     if FAULTS[name].subject in MEASURED:
         request.getfixturevalue("assets")
@@ -45,7 +40,7 @@ def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
     assert right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
-@pytest.mark.parametrize("name", marked(set(SOUND), WEAK))
+@pytest.mark.parametrize("name", marked(SOUND, WEAK, strict=True))
 def test_nothing_is_said_against_a_sound_network(name: str, request: pytest.FixtureRequest) -> None:
     if name in MEASURED:
         request.getfixturevalue("assets")

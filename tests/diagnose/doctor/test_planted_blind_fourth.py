@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("sklearn", reason="digits and texts come with scikit-learn")
 
 from tests.diagnose.doctor.planted_blind_fourth import FAULTS, SOUND, ask, plant, right
+from tests.diagnose.doctor.planting import marked
 
 QUICK = ("price_relu", "films_from_one", "classes_columns", "classes_missing", "boxes_exchanged")
 """Those of which network and examination take a second or two."""
@@ -26,13 +27,7 @@ MISSED = {
 """What the doctor does not say first, and why."""
 
 
-def marked(names: set[str]) -> list[object]:
-    """Long tests, of which some are known to fail."""
-    missed = {name: [pytest.mark.xfail(reason=why, raises=AssertionError)] for name, why in MISSED.items()}
-    return [pytest.param(name, marks=[pytest.mark.long, *missed.get(name, [])]) for name in sorted(names)]
-
-
-@pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK))])
+@pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK), MISSED, strict=False)])
 def test_right_first(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -40,7 +35,7 @@ def test_right_first(name: str) -> None:
     assert right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
-@pytest.mark.parametrize("name", marked(set(SOUND)))
+@pytest.mark.parametrize("name", marked(SOUND, MISSED, strict=False))
 def test_nothing_is_said_against_a_sound_network(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
