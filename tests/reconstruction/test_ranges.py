@@ -77,6 +77,22 @@ def test_few_samples_and_no_outputs_with_gradients_leave_the_range_of_mse() -> N
     assert all(p.observer.chosen is None for p in sim.points.values() if isinstance(p.observer, OutputObserver))
 
 
+def test_an_output_that_is_zero_everywhere_or_has_huge_gradients_leaves_the_range_of_mse() -> None:
+    """Transformers of torchvision begin with a last layer of zeros."""
+    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+    for scale in (0.0, 1e25):
+        model = Unread().eval()
+        with torch.no_grad():
+            model.b.weight.mul_(1e-12)
+            model.c.weight.mul_(scale)
+            model.c.bias.zero_()
+        assert all(
+            p.observer.chosen is None
+            for p in simulated(model, x).points.values()
+            if isinstance(p.observer, OutputObserver)
+        )
+
+
 def test_new_observations_forget_what_was_chosen() -> None:
     observer = OutputObserver()
     observer.observe(torch.arange(256.0))

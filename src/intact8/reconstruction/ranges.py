@@ -10,6 +10,7 @@ and that of what it clips, whose errors have one sign and add up, (Σ g·e)².
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -186,11 +187,12 @@ def _gradients(
             values = sim.run(inputs, visit=visit)
             outputs = [real(values[name]) for name in sim.graph.outputs]
             outputs = [y for y in outputs if y.is_floating_point() and y.requires_grad and y.numel()]
-            # Every output counts alike, whatever its unit.
+            # Every output counts alike, whatever its unit; what is zero everywhere has none.
+            sizes = [y.detach().square().mean().sqrt() for y in outputs]
             total = [
-                (y * torch.randn(y.shape, generator=random).to(y.device)).sum()
-                / y.detach().square().mean().sqrt().clamp(min=1e-30)
-                for y in outputs
+                (y * torch.randn(y.shape, generator=random).to(y.device)).sum() / size
+                for y, size in zip(outputs, sizes, strict=True)
+                if size > 0
             ]
             names = list(kept) if total else []
             if not names:
@@ -204,7 +206,7 @@ def _gradients(
 
 
 def _best(point: QuantPoint, tensors: list[_Evidence]) -> tuple[float, float] | None:
-    """Return the range of least error; None where no error was found in any."""
+    """Return the range of least error; None where no error was found in any, or gradients are too large for float32."""
     lowest, highest = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
     parts = [(torch.cat(t.values), torch.cat(t.weights), *(torch.cat(sums) for sums in t.clipped)) for t in tensors]
     memory: dict[tuple[int, int], float] = {}
@@ -223,7 +225,7 @@ def _best(point: QuantPoint, tensors: list[_Evidence]) -> tuple[float, float] | 
                 scattered = float((alone.mul_(weight)).sum(dtype=torch.float64))
                 total += float((rounded.mul_(weight)).sum(dtype=torch.float64))
                 total += max(scattered, float(sums.square().sum()))
-            memory[place] = total
+            memory[place] = total if math.isfinite(total) else math.inf
         return memory[place]
 
     last = len(ENDS) - 1
@@ -236,7 +238,7 @@ def _best(point: QuantPoint, tensors: list[_Evidence]) -> tuple[float, float] | 
         ]
         nearest = min(around, key=error)
         if error(nearest) >= error(best):
-            return (lowest * ENDS[best[0]], highest * ENDS[best[1]]) if error(best) > 0 else None
+            return (lowest * ENDS[best[0]], highest * ENDS[best[1]]) if 0 < error(best) < math.inf else None
         best = nearest
 
 
