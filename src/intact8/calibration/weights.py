@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,14 @@ def pairs_can_saturate(qmin: int, qmax: int, portable: bool) -> bool:
     """Return whether scales must keep room for sums of two products in int16, which two integers can exceed."""
     return portable and qmax - qmin > PAIR_LIMIT + 2
 
+
+_FOUND: dict[bytes, Array] = {}
+"""Scales that were searched for, by a digest of the weights and all else that decides them.
+
+Calibration solves for multipliers several times, for several recipes, with the same weights."""
+
+_MOST_FOUND = 1024
+"""Layers whose scales are remembered."""
 
 _SHRINK = np.linspace(0.5, 1.0, 11)
 _GROW = np.linspace(1.0, 1.1, 9)
@@ -100,7 +109,7 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
     floor = max(DEAD * float(scale.max()), SMALLEST_SCALE)
     scale = np.maximum(scale, floor)
     if observer == "mse":
-        scale = _smallest_error(rows, scale, np.maximum(lower, floor), qmin, qmax)
+        scale = _remembered_smallest_error(rows, scale, np.maximum(lower, floor), qmin, qmax)
     result: Array = scale.astype(np.float32)
     return result
 
@@ -112,6 +121,19 @@ def _largest(rows: Array) -> tuple[Array, Array]:
     for i in range(0, len(rows), block):
         two[i : i + block] = np.partition(np.abs(rows[i : i + block]), -count, axis=1)[:, -count:]
     return two.max(axis=1), two.sum(axis=1)
+
+
+def _remembered_smallest_error(rows: Array, start: Array, lower: Array, qmin: int, qmax: int) -> Array:
+    """Return what :func:`_smallest_error` does, from memory where it is asked again."""
+    digest = hashlib.blake2b(repr((rows.shape, qmin, qmax)).encode())
+    for part in (rows, start, lower):
+        digest.update(part.data)
+    key = digest.digest()
+    if (found := _FOUND.get(key)) is None:
+        found = _FOUND[key] = _smallest_error(rows, start, lower, qmin, qmax)
+        for oldest in list(_FOUND)[:-_MOST_FOUND]:
+            _FOUND.pop(oldest, None)
+    return found
 
 
 def _smallest_error(rows: Array, start: Array, lower: Array, qmin: int, qmax: int) -> Array:

@@ -47,34 +47,36 @@ def round_by_covariance(weight: Tensor, covariance: Tensor, scale: Tensor, limit
     """
     variance = covariance.diagonal(dim1=1, dim2=2)
     order = variance.argsort(dim=1, descending=True, stable=True)
-    columns = order[:, None, :].expand_as(weight)
     rows = covariance.gather(1, order[:, :, None].expand_as(covariance))
-    sorted_covariance = rows.gather(2, order[:, None, :].expand_as(covariance))
-    factor = inverse_factor(sorted_covariance)
-    w, limits = (t.gather(2, columns).clone() for t in (weight / scale[..., None], limit))
+    factor = inverse_factor(rows.gather(2, order[:, None, :].expand_as(covariance)))
+    # Columns lie in memory as rows: all that is done to one at a time is then done to neighbors.
+    columns = order[:, :, None].expand(-1, -1, weight.shape[1])
+    w, limits = (t.transpose(1, 2).gather(1, columns) for t in (weight / scale[..., None], limit))
     q = torch.empty_like(w)
-    count = w.shape[2]
+    count = w.shape[1]
     for start in range(0, count, BLOCK):
         end = min(start + BLOCK, count)
-        errors = torch.empty_like(w[:, :, start:end])
+        errors = torch.empty_like(w[:, start:end])
         for k in range(start, end):
-            column = w[:, :, k]
-            q[:, :, k] = torch.minimum(torch.maximum(column.round(), -limits[:, :, k]), limits[:, :, k])
-            error = (column - q[:, :, k]) / factor[:, k, k, None]
-            w[:, :, k:end] -= error[:, :, None] * factor[:, None, k, k:end]
-            errors[:, :, k - start] = error
-        w[:, :, end:] -= errors @ factor[:, start:end, end:]
-    return torch.empty_like(q).scatter_(2, columns, q)
+            q[:, k] = torch.clamp(w[:, k].round(), -limits[:, k], limits[:, k])
+            error = errors[:, k - start] = (w[:, k] - q[:, k]) / factor[:, k, k, None]
+            w[:, k + 1 : end].baddbmm_(factor[:, k, k + 1 : end, None], error[:, None], alpha=-1)
+        w[:, end:] -= factor[:, start:end, end:].transpose(1, 2) @ errors
+    return torch.empty_like(q).scatter_(1, columns, q).transpose(1, 2)
 
 
 def inverse_factor(covariance: Tensor) -> Tensor:
-    """Return the upper triangular U with UᵀU = (C + damping)⁻¹, float32 (G, K, K)."""
+    """Return the upper triangular U with UᵀU = (C + damping)⁻¹, float32 (G, K, K).
+
+    With rows and columns in the opposite order, C = LLᵀ; so C = VVᵀ with V, L in the first order, upper triangular. The
+    inverse of V is U.
+    """
     damped = covariance.double()
     mean = damped.diagonal(dim1=1, dim2=2).mean(1)
     eye = torch.eye(damped.shape[1], dtype=damped.dtype, device=damped.device)
     damped = damped + (DAMPING * mean.clamp(min=1e-30))[:, None, None] * eye
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    upper = torch.linalg.cholesky(damped.flip(1, 2)).flip(1, 2)
+    factor: Tensor = torch.linalg.solve_triangular(upper, eye.expand_as(upper), upper=True)
     return factor.float()
 
 
