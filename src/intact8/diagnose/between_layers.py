@@ -175,7 +175,9 @@ class _Choice:
         if self.parts:
             return mean(_worst(self.held_out(recipe))), None
         made = self.whole(recipe)
-        return _worst([made[1]])[0], made
+        # A few samples hold most of the noise of some networks, so what was kept for reconstruction is looked at, too.
+        kept = made[0].kept
+        return _worst([measure_unseen(made[0], kept, kept) if kept else made[1]])[0], made
 
 
 def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, quiet: bool) -> Measured:
