@@ -18,13 +18,14 @@ from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import CHANNELWISE, Users, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
-from intact8.diagnose.doctor.network_checks import stale_batch_norm
+from intact8.diagnose.doctor.network_checks import DEAD_SHARE, stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import (
     COMPENSATING,
     LARGE_EPS,
     RECOVERS,
     Repaired,
+    answered_with,
     fitting,
     followed_by,
     tried_repairs,
@@ -287,10 +288,14 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
     found |= {name: _exploded_recurrent(sim.graph.nodes[name], sim.tensors) for name in sim.recurrent_points}
     found |= {node.name: _exploded_row(node, sim.tensors) for node in sim.graph if node.op == "embedding"}
-    for name, what, values in _gains(sim):
-        found[name] = found.get(name) or _exploded_gain(name, what, values)
-    sound = [name for name in sim.weight_points if found.get(name) is None]
     users = sim.graph.users()
+    for name, what, values in _gains(sim):
+        size = values.detach().abs().double().reshape(-1)
+        # A wide channel that the next weights divide is none, as of channels of layers.
+        power = importance(sim.graph, sim.tensors, list(sim.weight_points), name, len(size), users)
+        taken_back = np.asarray(size.cpu()) * np.sqrt(power) if what != "slope" else size
+        found[name] = found.get(name) or _exploded_gain(name, what, size, torch.as_tensor(taken_back))
+    sound = [name for name in sim.weight_points if found.get(name) is None]
     for name in sound:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound, users)
@@ -386,17 +391,24 @@ def _exploded_weights(name: str, weight: Tensor) -> Finding | None:
     return _finding("exploded_weight", name, message, index=index, ratio=float(largest[0]) / max(rest, 1e-30))
 
 
-def _exploded_gain(name: str, what: str, values: Tensor) -> Finding | None:
-    """Return the finding of a few channels of a norm or a PReLU whose values are far larger than all others."""
-    size = values.detach().abs().double().reshape(-1)
+def _exploded_gain(name: str, what: str, size: Tensor, arriving: Tensor) -> Finding | None:
+    """Return the finding of a few channels of a norm or a PReLU whose values are far larger than all others.
+
+    Args:
+        name: the operation.
+        what: what the values are.
+        size: their sizes, float64 (channels,).
+        arriving: the same, of which the channels are told apart behind the weights that read them.
+    """
     few = max(1, len(size) // 20)
     if len(size) < 8:
         return None
     largest, where = size.topk(few + 1)
     ratio = float(largest[0]) / max(float(largest[-1]), 1e-30)
-    if not ratio > EXPLODED:
-        return None
     channel = int(where[0])
+    others = float(arriving.median())
+    if not ratio > EXPLODED or float(arriving[channel]) < EXPLODED**0.5 * others:
+        return None
     message = f"the {what} of channel {channel} is {ratio:.3g} times as large as those of nearly all others"
     return _finding("exploded_channel", name, message, channels=[channel], ratio=ratio)
 
@@ -553,7 +565,7 @@ def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Find
         for name, w in weights.items()
     }
     grown = [name for name, gain in gains.items() if gain > (GROWN if killed else EXPLODED)]
-    if not 2 * len(grown) > len(gains) > 1:
+    if not len(gains) > 1 or not (2 * len(grown) >= len(gains) + (not killed)):
         return []
     largest = max(gains.values())
     message = (
@@ -561,7 +573,8 @@ def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Find
         f"{largest:.3g} of unit inputs{', and whole layers are dead' if killed else ''}: training has diverged"
     )
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
-    return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence={"layers": grown})]
+    evidence: dict[str, Any] = {"layers": grown, **({"dead layers": True} if killed else {})}
+    return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence=evidence)]
 
 
 def _copies(weight: Tensor) -> int:
@@ -620,6 +633,11 @@ def behind_statistics(
             out.append(finding)
             continue
         name, fit = finding.evidence["batch_norm"], fitting(sim, samples, finding.place)
+        if fit is not None and answers is not None and fit[0].cause == INPUTS_ARE_WRONG:
+            changed = answered_with(sim, samples, fit[0])
+            # Statistics of other inputs make them fit as well; only the right inputs give right answers.
+            if changed is None or answers.targets.score(changed) <= answers.score:
+                fit = None
         if fit is not None:
             repair, before, after = fit
             message = (
@@ -631,6 +649,10 @@ def behind_statistics(
                 out.append(Finding(repair.cause, place, "error", message, TRAIN_ON, evidence={"fits": after}))
             continue
         place = _layer_before(graph, node)
+        if answers is not None and _surely_right(answers) and not _better(network, samples, answers):
+            message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
+            out.append(replace(finding, severity="warning", message=message))
+            continue
         if answers is not None and _old_everywhere(network, sim, samples, answers):
             finding = replace(finding, evidence={**finding.evidence, "healed": True})
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
@@ -657,6 +679,12 @@ def _old_everywhere(network: FloatNetwork, sim: Simulation, samples: Samples, an
     norms = sum("bn" in node.attrs or node.op == "batch_norm" for node in sim.graph)
     score = _score(_renewed(network, samples, None), samples, answers) if norms > 1 else 0.0
     return 1 - score < HEALED * (1 - answers.score)
+
+
+def _better(network: FloatNetwork, samples: Samples, answers: Answers) -> bool:
+    """Return whether new statistics of all batch norms bring more right answers than chance does."""
+    gained = _score(_renewed(network, samples, None), samples, answers) - answers.score
+    return gained > (answers.score * (1 - answers.score) / len(answers.targets)) ** 0.5
 
 
 def _mostly_lost(answers: Answers) -> bool:
@@ -885,7 +913,8 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     def harmless(finding: Finding) -> bool:
         """With right answers, dead channels are, and a layer that lies as initialized by design."""
         if finding.cause == "dead_channels":
-            return "before" not in finding.evidence
+            whole = finding.evidence.get("share", 0.0) > NEARLY_ALL and answers is not None
+            return "before" not in finding.evidence and (not whole or answers is None or _surely_right(answers))
         by_design = "bound" in finding.evidence and "unlike" not in finding.evidence
         return by_design and answers is not None and _surely_right(answers)
 
@@ -896,7 +925,8 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             continue
         suspicious = finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
         suspicious |= finding.evidence.get("rounding", 0.0) > COARSE
-        if wrong and answers is not None and suspicious:
+        diverged = answers is not None and "dead layers" in finding.evidence and not _surely_right(answers)
+        if diverged or (wrong and answers is not None and suspicious):
             finding = replace(finding, severity="error")
         elif not wrong and answers is not None and harmless(finding):
             finding = replace(finding, severity="note")
@@ -936,6 +966,9 @@ def put_right(
     ]
     if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
         helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
+    # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
+    gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
+    helping = [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
     if not helping:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
@@ -991,6 +1024,13 @@ def put_right(
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
+
+
+def _zeroed(sim: Simulation, place: str) -> bool:
+    """Return whether a part of the channels of a layer's batch norm has gains and biases of 0."""
+    node = sim.graph.nodes[place]
+    held = [sim.tensors[node.params[role]] for role in ("bn.weight", "bn.bias") if role in node.params]
+    return len(held) == 2 and float(((held[0] == 0) & (held[1] == 0)).double().mean()) >= DEAD_SHARE
 
 
 def _bounds(repair: Repair) -> bool:

@@ -35,7 +35,7 @@ from intact8.diagnose.doctor.structural_repairs import (
 )
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.tensor_statistics import axis_of
-from intact8.diagnose.doctor.wiring_repairs import answers_reordered, rewired
+from intact8.diagnose.doctor.wiring_repairs import answers_reordered, rewired, shortcuts
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.quantized_tensor import Value, real
@@ -251,6 +251,11 @@ def _answers(
                     except (ArithmeticError, IndexError, RuntimeError, ValueError):  # it does not fit this network
                         found[i] = None
     return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
+
+
+def answered_with(sim: Simulation, samples: Samples, repair: Repair) -> Tensor | None:
+    """Return the first output with a repair, (N, …); None where it does not fit."""
+    return _answers(sim, samples, [repair])[1][0]
 
 
 def _fed(
@@ -583,6 +588,7 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
     near = _since_batch_norm(sim.graph, node)
     found = [r for r in repairs(sim, samples) if r.cause in DISCRETE and near & r.names()]
     found = [r for r in found if r.node.name != place or r.cause == "wrong_weights"]
+    found += shortcuts(sim, near - {place})
     seen_mean, seen = (sim.tensors[node.params[f"bn.running_{s}"]].detach().double() for s in ("mean", "var"))
 
     def off(x: Tensor) -> float:
@@ -734,7 +740,7 @@ def _prepared(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     graph = sim.graph
     for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
         of = f" as {name}" if len(graph.inputs) > 1 else ""
-        ways = {**INPUTS, **_columns(x)} if x.is_floating_point() else {**INDICES, **_padded(sim, name, x)}
+        ways = {**INPUTS, **_columns(x)} if x.is_floating_point() else {**INDICES, **_filled(sim, name, x)}
         for text, (least, change) in ways.items():
             if x.dim() < least or x.dtype == torch.bool:
                 continue
@@ -759,17 +765,26 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()}
 
 
-def _padded(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
-    """Return how the index that fills the ends of rows becomes one of which the table holds nothing, as of padding."""
+def _filled(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return other indices than the one that fills the ends of rows moved by one, and this one become what the table
+    holds nothing of, as of padding."""
     tables = [n for n in sim.graph if n.op == "embedding" and source_of(sim.graph, n.inputs[0]) == name]
     if x.dim() != 2 or x.shape[1] < 3 or not tables:
         return {}
     fills = filling(x)
+    moved = {}
+    if fills is not None:
+
+        def by(step: int) -> Callable[[Tensor], Tensor]:
+            return lambda ids: torch.where(ids == fills, ids, (ids + step).clamp(0, int(x.max())))
+
+        more = f"but {fills}, which fills rows"
+        moved = {f"indices one more, {more}": (2, by(1)), f"indices one less, {more}": (2, by(-1))}
     empty = (sim.tensors[tables[0].params["weight"]].detach() == 0).all(1).nonzero().reshape(-1).tolist()
     if fills is None or fills in empty:
-        return {}
+        return moved
 
     def become(index: int) -> Callable[[Tensor], Tensor]:
         return lambda ids: torch.where(ids == fills, index, ids)
 
-    return {f"padding of {index}, not {fills}": (2, become(index)) for index in empty[:3]}
+    return {**moved, **{f"padding of {index}, not {fills}": (2, become(index)) for index in empty[:3]}}

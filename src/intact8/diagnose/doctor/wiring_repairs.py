@@ -6,7 +6,7 @@ Each is what people and converters mistake one for another, so that both are pos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -69,7 +69,7 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
             yield from _projected(node, graph, users, sim.tensors)
         yield from _bounded(node, graph, users)
         if node.name in layers and kind_of(node.name) in summed:
-            yield from _shortcut(node, graph, users, compute)
+            yield from _shortcut_to(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
 
@@ -114,7 +114,7 @@ def _convolved(node: Node, graph: Graph, dilations: set[int], compute: FloatExec
         for text, pads in sides.items():
             yield Repair("wrong_setting", f"it is padded {text}", node, compute=changed(bare, pads * len(kernel)))
     others = (dilations | ({1, 2, 4} if len(kernel) == 1 else set())) if len(set(dilation)) == 1 else set()
-    if set(stride) != {1} or min(kernel) < 3 or len(set(kernel)) > 1:
+    if min(kernel) < 3 or len(set(kernel)) > 1 or len(set(padding)) > 1:
         return
     source = graph.nodes[node.inputs[0]]
     while source.op in UNCHANGED and source.inputs:
@@ -216,10 +216,18 @@ def _read_by(node: Node, graph: Graph, users: Users) -> list[Node]:
     return behind
 
 
-def _shortcut(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
+def shortcuts(sim: Simulation, names: Collection[str]) -> Iterator[Repair]:
+    """Yield layers, and what multiplies their results, with a shortcut, whether or not layers like them have one."""
+    graph, users, compute = sim.graph, sim.graph.users(), FloatExecutor(sim.tensors)
+    for node in (graph.nodes[name] for name in names):
+        if (node.op in AFFINE and "weight" in node.params) or node.op == "mul":
+            yield from _shortcut_to(node, graph, users, compute)
+
+
+def _shortcut_to(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
     """Yield a layer to whose results what a few layers before it read is added, as to those of layers like it."""
     behind = _read_by(node, graph, users)
-    if any(n.op == "add" for n in behind) or len(node.inputs) > 1:
+    if any(n.op == "add" for n in behind) or (len(node.inputs) > 1 and node.op != "mul"):
         return
     scale = compute.tensors[node.params["equalize.out"]] if "equalize.out" in node.params else torch.ones(1)
     scale = scale.reshape(-1, *[1] * (len(node.shape) - 2)) if node.op == "conv" else scale
