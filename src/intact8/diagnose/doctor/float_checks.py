@@ -684,7 +684,7 @@ def _old_everywhere(network: FloatNetwork, sim: Simulation, samples: Samples, an
 def _better(network: FloatNetwork, samples: Samples, answers: Answers) -> bool:
     """Return whether new statistics of all batch norms bring more right answers than chance does."""
     gained = _score(_renewed(network, samples, None), samples, answers) - answers.score
-    return gained > (answers.score * (1 - answers.score) / len(answers.targets)) ** 0.5
+    return bool(gained > (answers.score * (1 - answers.score) / len(answers.targets)) ** 0.5)
 
 
 def _mostly_lost(answers: Answers) -> bool:
