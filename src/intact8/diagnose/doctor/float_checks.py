@@ -55,6 +55,9 @@ SURELY = 100.0
 FEW = 1000
 """One weight in so many may be exceptional, and one at least."""
 
+FEW_ROWS = 8
+"""Rows of a table, at most and one in so many, that may be exceptional."""
+
 LEAST = 64
 """Weights below which a layer has no usual size."""
 
@@ -356,14 +359,14 @@ def _exploded_recurrent(node: Node, tensors: Mapping[str, Tensor]) -> Finding | 
 def _exploded_row(node: Node, tensors: Mapping[str, Tensor]) -> Finding | None:
     """Return the finding of a few rows of a table that are far longer than all others."""
     rows = tensors[node.params["weight"]].detach().double().flatten(1).square().mean(1).sqrt()
-    few = max(1, len(rows) // FEW)
+    few = max(1, len(rows) // FEW, min(len(rows) // 8, FEW_ROWS))
     if len(rows) < 4:
         return None
     largest, where = rows.topk(few + 1)
     ratio = float(largest[0]) / max(float(largest[-1]), 1e-30)
     if not ratio > EXPLODED:
         return None
-    message = f"row {int(where[0])} of its table is {ratio:.3g} times as long as all others"
+    message = f"row {int(where[0])} of its table is {ratio:.3g} times as long as nearly all others"
     return _finding("exploded_weight", node.name, message, row=int(where[0]), ratio=ratio)
 
 

@@ -184,6 +184,11 @@ def _stale(
         return Finding("exploded_channel", place, "error", message, remedy, evidence={"channels": grown})
     if off < STALE + 2 / count**0.5:
         return None
+    if eps > USUAL_EPS and off_by(*distance(mean, variance, norm.running_mean.double(), running, USUAL_EPS)) < STALE:
+        smaller = float(((running + eps) / (running + USUAL_EPS)).sqrt().median())
+        message = f"the eps of batch norm {name} is {eps:.3g}, with which it gives {smaller:.3g} times less than usual"
+        remedy = "set the eps of training, which is 1e-5 mostly, and 1e-3 at most"
+        return Finding("wrong_setting", place, "error", message, remedy, evidence={"eps": eps, "factor": smaller})
     still = float((variance < DEAD_WIDTH * running).double().mean())
     if still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"
@@ -192,7 +197,6 @@ def _stale(
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"
     )
-    message += f"; its eps is {eps:.3g}" if eps > USUAL_EPS else ""
     remedy = "the float network itself is wrong: load the right statistics, or renew them on batches in training mode"
     evidence: dict[str, Any] = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
     if bool((norm.running_mean == 0).all()) and bool((running == 1).all()):

@@ -24,6 +24,7 @@ from intact8.diagnose.doctor.network_checks import STALE, distance, off_by
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
+    FUNCTIONS,
     UNCHANGED,
     filling,
     function_of,
@@ -489,7 +490,7 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
         if eps > LARGE_EPS:
             plain = {**attrs, "eps": USUAL_EPS}
             changed = replace(node, attrs={**node.attrs, role: plain} if role else plain)
-            yield Repair("stale_batch_norm" if role else "wrong_setting", f"its eps is not {eps:.3g}", changed)
+            yield Repair("wrong_setting", f"its eps is not {eps:.3g}", changed)
     if node.op == "softmax":
         for axis in range(1, len(node.shape)):
             if axis != node.attrs["axis"]:
@@ -506,6 +507,9 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
         yield with_function(node, usual, f"it computes {word_of(usual)}, as elsewhere in the network")
     elif usual and now != usual and foldable and silent and "act.weight" not in node.params:
         yield with_function(node, usual, f"{word_of(usual)} follows, as elsewhere in the network")
+    elif not usual and node.op in AFFINE and silent:  # somebody may have lost them all
+        for word in ("relu", "gelu", "silu"):
+            yield with_function(node, FUNCTIONS[word], f"{word} follows")
     if now and foldable:
         yield Repair("wrong_setting", f"no {word_of(now)} follows", bare)
 

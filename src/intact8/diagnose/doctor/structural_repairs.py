@@ -78,7 +78,7 @@ def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
     found: dict[tuple[str, ...], Repair] = {}
     for (cause, text, *_), members in groups.items():
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
-        if len(members) < 2 or (cause == "stale_batch_norm" and "its eps" not in text):
+        if len(members) < 2 or cause == "stale_batch_norm":
             continue  # new statistics everywhere make up for too much
         more = f"{text}, and so in {len(members) - 1} more places"
         found[(cause, text, *(r.node.name for r in members))] = replace(members[0], text=more, also=tuple(members[1:]))
@@ -277,6 +277,9 @@ def _masked(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         attention = [_with_mask(sim, node, name, fills, text) for node in seen]
         pools = [n for n in graph if n.op in ("mean", "reduce") and _over_words(graph, n, words)]
         pooled = [_with_mask(sim, node, name, fills, text) for node in pools]
+        for node in (n for n in graph if n.op == "slice" and _one_of(graph, n, words)):
+            mean = f"it takes the mean of all but padding, which is index {fills}, not step {node.attrs['start']}"
+            yield _with_mask(sim, node, name, fills, mean)
         for parts in (attention, pooled, [*attention, *pooled] if attention and pooled else []):
             if parts:
                 yield replace(parts[0], also=tuple(parts[1:]))
@@ -288,6 +291,12 @@ def _over_words(graph: Graph, node: Node, words: int) -> bool:
     return taken and len(shape) == 3 and shape[1] == words and list(node.attrs.get("dims", ())) == [1]
 
 
+def _one_of(graph: Graph, node: Node, words: int) -> bool:
+    """Return whether one of the words is taken."""
+    shape = graph.nodes[node.inputs[0]].shape
+    return len(shape) == 3 and shape[1] == words and node.attrs["axis"] == 1 and node.shape[1] == 1
+
+
 def _with_mask(sim: Simulation, node: Node, name: str, fills: int, text: str) -> Repair:
     compute = FloatExecutor(sim.tensors)
 
@@ -297,6 +306,9 @@ def _with_mask(sim: Simulation, node: Node, name: str, fills: int, text: str) ->
             return compute(node, [x.masked_fill(empty.reshape(len(x), *[1] * (x.dim() - 2), -1), HIDDEN)])
         if node.attrs.get("fn") == "amax":
             return compute(node, [x.masked_fill(empty[..., None], HIDDEN)])
+        if node.op == "slice":
+            words = (~empty).sum(1).clamp(min=1)
+            return x.masked_fill(empty[..., None], 0.0).sum(1, keepdim=True) / words[:, None, None]
         y = compute(node, [x.masked_fill(empty[..., None], 0.0)])
         share = (~empty).sum(1).clamp(min=1) / (empty.shape[1] if node.op == "mean" else 1)
         return y / share.reshape(-1, *[1] * (y.dim() - 1)) if node.op == "mean" else y

@@ -75,13 +75,16 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
 
 
 def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
-    """Yield the first or the last step in place of the one that is taken."""
+    """Yield the first step, the last one, or the mean of all, in place of the one that is taken."""
     axis, start, end = (node.attrs[key] for key in ("axis", "start", "end"))
     size = shape[axis] if axis > 0 and len(shape) > 2 else 0
     if isinstance(size, int) and size >= STEPS and end == start + 1:
         for other in {0, size - 1} - {start}:
             changed = replace(node, attrs={**node.attrs, "start": other, "end": other + 1})
             yield Repair("wrong_setting", f"it takes step {other} of {size}, not step {start}", changed)
+    if isinstance(size, int) and size > 1 and end == start + 1 and node.dtype == "float32":
+        mean: Compute = lambda inputs, _: inputs[0].mean(axis, keepdim=True)  # noqa: E731
+        yield Repair("wrong_setting", f"it takes the mean of all {size} steps, not step {start}", node, compute=mean)
 
 
 def _padded(node: Node) -> Iterator[Repair]:
@@ -113,7 +116,7 @@ def _convolved(node: Node, graph: Graph, dilations: set[int], compute: FloatExec
             sides["less before"] = [padding[0] - 1, padding[0]]
         for text, pads in sides.items():
             yield Repair("wrong_setting", f"it is padded {text}", node, compute=changed(bare, pads * len(kernel)))
-    others = (dilations | ({1, 2, 4} if len(kernel) == 1 else set())) if len(set(dilation)) == 1 else set()
+    others = (dilations | ({1, 2, 4, 8, 16} if len(kernel) == 1 else set())) if len(set(dilation)) == 1 else set()
     if min(kernel) < 3 or len(set(kernel)) > 1 or len(set(padding)) > 1:
         return
     source = graph.nodes[node.inputs[0]]
@@ -166,16 +169,18 @@ def _inverted(node: Node, compute: FloatExecutor) -> Compute:
 def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield queries, keys and values of one layer in another order, or head by head."""
     behind = _read_by(node, graph, users)
-    split = len(behind) == 1 and behind[0].op == "reshape" and len(behind[0].shape) > 4
-    parts = known(behind[0].shape[-3:]) if split else []
+    split = len(behind) == 1 and behind[0].op == "reshape"
     weight = tensors[node.params["weight"]].detach()
-    if 3 not in parts[:2] or math.prod(parts) != len(weight):
+    shapes = [known(behind[0].shape[-count:]) for count in (2, 3)] if split and len(behind[0].shape) > 3 else []
+    parts = next((shape for shape in shapes if 3 in shape[:2] and math.prod(shape) == len(weight)), [])
+    if not parts:
         return
     rows = torch.arange(len(weight)).reshape(*parts)
     first = parts[0] == 3
     orders = {f"in the order {order}": rows.index_select(0 if first else 1, torch.tensor(order)).flatten()
               for order in list(permutations(range(3)))[1:]}  # fmt: skip
-    orders["head by head"] = torch.arange(len(weight)).reshape(parts[1], parts[0], -1).transpose(0, 1).flatten()
+    if len(parts) > 2:
+        orders["head by head"] = torch.arange(len(weight)).reshape(parts[1], parts[0], -1).transpose(0, 1).flatten()
     for how, order in orders.items():
         text = f"queries, keys and values lie {how}"
         yield Repair("wrong_weights", text, node, _rows(node, order, tensors))
@@ -227,7 +232,8 @@ def shortcuts(sim: Simulation, names: Collection[str]) -> Iterator[Repair]:
 def _shortcut_to(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
     """Yield a layer to whose results what a few layers before it read is added, as to those of layers like it."""
     behind = _read_by(node, graph, users)
-    if any(n.op == "add" for n in behind) or (len(node.inputs) > 1 and node.op != "mul"):
+    added_up = len(behind) == 1 and behind[0].op == "add"  # of several, a sum may be that of the next shortcut
+    if added_up or (len(node.inputs) > 1 and node.op != "mul"):
         return
     scale = compute.tensors[node.params["equalize.out"]] if "equalize.out" in node.params else torch.ones(1)
     scale = scale.reshape(-1, *[1] * (len(node.shape) - 2)) if node.op == "conv" else scale
