@@ -1031,8 +1031,8 @@ def put_right(
 
 def _zeroed(sim: Simulation, place: str) -> bool:
     """Return whether a part of the channels of a layer's batch norm has gains and biases of 0."""
-    node = sim.graph.nodes[place]
-    held = [sim.tensors[node.params[role]] for role in ("bn.weight", "bn.bias") if role in node.params]
+    params = sim.graph.nodes[place].params if place in sim.graph.nodes else {}
+    held = [sim.tensors[params[role]] for role in ("bn.weight", "bn.bias") if role in params]
     return len(held) == 2 and float(((held[0] == 0) & (held[1] == 0)).double().mean()) >= DEAD_SHARE
 
 
