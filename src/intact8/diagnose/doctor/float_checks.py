@@ -916,8 +916,8 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     def harmless(finding: Finding) -> bool:
         """With right answers, dead channels are, and a layer that lies as initialized by design."""
         if finding.cause == "dead_channels":
-            whole = finding.evidence.get("share", 0.0) > NEARLY_ALL and answers is not None
-            return "before" not in finding.evidence and (not whole or answers is None or _surely_right(answers))
+            whole = finding.evidence.get("share", 0.0) > NEARLY_ALL
+            return "before" not in finding.evidence and not (whole and answers and not _surely_right(answers))
         by_design = "bound" in finding.evidence and "unlike" not in finding.evidence
         return by_design and answers is not None and _surely_right(answers)
 

@@ -592,7 +592,7 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
     near = _since_batch_norm(sim.graph, node)
     found = [r for r in repairs(sim, samples) if r.cause in DISCRETE and near & r.names()]
     found = [r for r in found if r.node.name != place or r.cause == "wrong_weights"]
-    found += shortcuts(sim, near - {place})
+    found += shortcuts(sim, [name for name in sim.graph.nodes if name in near and name != place])
     seen_mean, seen = (sim.tensors[node.params[f"bn.running_{s}"]].detach().double() for s in ("mean", "var"))
 
     def off(x: Tensor) -> float:
