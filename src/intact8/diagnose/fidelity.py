@@ -92,7 +92,7 @@ def measure_outputs(sim: Simulation) -> Measured:
         return Measured([], 0, [], {})
     if not sim.quantized_graph.batched:
         return _measured(sim, [inputs], [inputs])
-    parts = [[t[k : k + FEW] for t in inputs] for k in range(0, max(1, len(inputs[0])), FEW)]
+    parts = _pieces(sim, [inputs])
     count = max(1, SMALL // max(1, sum(t.numel() for t in parts[0])))
     measured = _measured(sim, parts[:count], parts[:count])
     if len(parts) > count and any("plain" in row for row in measured.outputs):
@@ -107,7 +107,14 @@ def measure_unseen(sim: Simulation, unseen: Sequence[Sequence[Tensor]], seen: Se
         sim: calibrated on ``seen``.
         unseen, seen: flat inputs, batch by batch.
     """
-    return _measured(sim, unseen, seen)
+    return _measured(sim, _pieces(sim, unseen), _pieces(sim, seen))
+
+
+def _pieces(sim: Simulation, calls: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+    """Return calls of FEW samples each, as results of one call are in memory together."""
+    if not sim.quantized_graph.batched:
+        return [list(inputs) for inputs in calls]
+    return [[t[k : k + FEW] for t in inputs] for inputs in calls for k in range(0, max(1, len(inputs[0])), FEW)]
 
 
 def _measured(sim: Simulation, calls: Sequence[Sequence[Tensor]], seen: Sequence[Sequence[Tensor]]) -> Measured:
