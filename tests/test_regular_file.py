@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,14 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "torch.export": (".pt2", describe),
     "checkpoint": (".pt", read_torch_file),
 }
+PARAMETERS = [
+    pytest.param(what, marks=pytest.mark.skipif(what == "IR" and not find_spec("openvino"), reason="needs openvino"))
+    for what in READERS
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in this system's file system")
-@pytest.mark.parametrize("what", READERS)
+@pytest.mark.parametrize("what", PARAMETERS)
 def test_pipes_are_refused(what: str, tmp_path: Path) -> None:
     suffix, read = READERS[what]
     path = tmp_path / f"pipe{suffix}"
@@ -53,7 +58,7 @@ def test_pipes_are_refused(what: str, tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("what", READERS)
+@pytest.mark.parametrize("what", PARAMETERS)
 def test_folders_are_refused(what: str, tmp_path: Path) -> None:
     suffix, read = READERS[what]
     path = tmp_path / f"folder{suffix}"
