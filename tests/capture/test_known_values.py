@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.capture.checks import Asked, Checked, catches, checks, decides
 from torch import Tensor, nn
 
 import intact8
+from intact8.capture import capture
 from intact8.capture.known_values import known_numbers
 from intact8.errors import CaptureError
 
@@ -163,3 +165,31 @@ def test_errors_of_modules_that_a_model_catches() -> None:
     program = intact8.quantize(model, x)
     assert (torch.as_tensor(program.run(x)) - model(x)).abs().max() < 0.05
     assert [op.module for op in program.ops if "weight" in op.arrays] == ["layers.0", "layers.2"]
+
+
+@pytest.mark.parametrize("decoder", [False, True])
+def test_masks_that_a_module_holds_are_applied_without_looking_into_them(decoder: bool) -> None:
+    """nn.TransformerEncoder compares a mask with the causal one, which decides about kernels only."""
+
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            kind = nn.TransformerDecoderLayer if decoder else nn.TransformerEncoderLayer
+            whole = nn.TransformerDecoder if decoder else nn.TransformerEncoder
+            self.layers: Any = whole(kind(16, 2, 24, batch_first=True), 2)
+            self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layers(x, x, tgt_mask=self.mask) if decoder else self.layers(x, mask=self.mask)
+            return y
+
+    model, x = Causal().eval(), torch.randn(8, 6, 16)
+    captured = capture(model, x[:2])
+    assert captured.graph.nodes[captured.graph.inputs[0]].shape[0] is None
+    program = intact8.quantize(model, x)
+    with torch.no_grad():
+        assert float((program.run(x) - model(x)).square().mean()) < 0.01
+    later = x.clone()
+    later[:, 3:] += 1
+    if not decoder:  # whose memory is seen whole
+        assert torch.equal(program.run(x)[:, :3], program.run(later)[:, :3])

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 import torch.nn.utils.rnn as rnn_utils
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.nn.modules import transformer
 
 from intact8.arithmetic.recurrent import state_count
 from intact8.capture.experts import HOME, by_row
@@ -206,6 +207,16 @@ class _Validated:
         return self.before and not _exporting()
 
 
+def _undetected(detect: Callable[..., bool]) -> Callable[..., bool]:
+    """Return what does not look into a mask while a model is exported: the mask is applied whether or not it is causal,
+    which is a hint to faster kernels only, and a value that nobody knows then."""
+
+    def wrapped(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return is_causal is True if _exporting() else detect(mask, is_causal, size)
+
+    return wrapped
+
+
 @contextmanager
 def traceable() -> Iterator[None]:
     """Let packed sequences, and what torch exports for the example's samples only, be exported in this block.
@@ -224,6 +235,8 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
         for name in ("embedding", "embedding_bag"):
             stack.enter_context(_exchanged(F, name, _looked_up(getattr(F, name))))
+        detect = "_detect_is_causal_mask"
+        stack.enter_context(_exchanged(transformer, detect, _undetected(getattr(transformer, detect))))
         experts: Any = getattr(sys.modules.get(HOME), "ExpertsInterface", None)
         if hasattr(experts, "get_interface"):
             stack.enter_context(_exchanged(experts, "get_interface", _experts(experts.get_interface)))
