@@ -10,39 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from tests.diagnose.doctor import planting
 from tests.diagnose.doctor.blind_networks_fifth import Arrays, Subject, build, loader
-from tests.diagnose.doctor.planting import Fault
+from tests.diagnose.doctor.planting import Case, Fault, train_on
 from torch import Tensor, nn
 
-import intact8
-from intact8 import Recipe, Scheme, recipes
+from intact8 import Scheme, recipes
 
 INPUTS = "wrong_setting wrong_scale wrong_weights float_network_wrong unlike_data"
 """Causes that name inputs prepared otherwise than in training."""
 
 DIVERGED = "diverged_training float_network_wrong"
 MINMAX = Scheme(observer="minmax")
-
-
-class Case(planting.Case):
-    """What the doctor is given."""
-
-    def module(self, path: str) -> Any:
-        """Return a layer."""
-        return self.model.get_submodule(path)
-
-    def use(self, recipe: Recipe | None = None, **changes: Any) -> None:
-        """Quantize with a recipe that differs from the default, or another one, in what is given."""
-        self.options["recipe"] = replace(recipe or recipes.default(), **changes)
-
-    def simulate(self, recipe: Recipe | None = None) -> Any:
-        """Give the doctor a calibrated simulation of the network as it is now, and return it."""
-        sim = intact8.prepare(self.model, example_inputs=self.data[0][:4], recipe=recipe)
-        intact8.calibrate(sim, [self.data[0][:128]])
-        self.options["sim"] = sim
-        return sim
 
 
 FAULTS: dict[str, Fault] = {}
@@ -66,19 +44,6 @@ def by_class(data: Arrays) -> Arrays:
     """Return the samples in the order of their classes, as they lie in folders."""
     order = data[-1].argsort()
     return [part[order] for part in data]
-
-
-def train_on(case: Case, rate: float, steps: int, momentum: float = 0.9) -> None:
-    """Train the network on its data in small batches with SGD, and return to evaluation mode."""
-    torch.manual_seed(3)
-    optimizer = torch.optim.SGD(case.model.parameters(), rate, momentum)
-    case.model.train()
-    for _ in range(steps):
-        rows = torch.randint(len(case.data[0]), (32,))
-        optimizer.zero_grad()
-        F.cross_entropy(case.model(case.data[0][rows]), case.data[1][rows]).backward()
-        optimizer.step()
-    case.model.eval()
 
 
 def to_few_bits(weight: Tensor, bits: int) -> None:
@@ -538,12 +503,6 @@ def plant(name: str, subject: Subject | None = None) -> Case:
     case: Case = Case.of(subject)
     found.plant(case)
     return case
-
-
-def ask(case: Case, budget: float = 60.0) -> Any:
-    """Return the doctor's report."""
-    torch.manual_seed(0)
-    return intact8.doctor(**case.arguments(), remedies=False, seconds=0, budget=budget)
 
 
 def right(name: str, report: Any) -> bool:

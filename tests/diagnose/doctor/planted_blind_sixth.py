@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from tests.diagnose.doctor.planting import Fault
 from torch import Tensor, nn
 
 import intact8
-from intact8 import Recipe, Scheme, recipes
+from intact8 import Scheme
 
 INPUTS = "wrong_setting wrong_scale wrong_weights float_network_wrong unlike_data stale_batch_norm"
 """Causes that name inputs prepared otherwise than in training; the first batch norm sees what it never saw."""
@@ -54,18 +53,10 @@ class Case(planting.Case):
             case.options["metric"] = subject.metric
         return case
 
-    def module(self, path: str) -> Any:
-        """Return a layer."""
-        return self.model.get_submodule(path)
-
     def calibrate(self, change: Callable[[Tensor], Tensor], count: int = 200) -> None:
         """Calibrate on samples of the data, changed, and leave the others to the doctor."""
         self.calibration = [change(self.data[0][:count])]
         self.data = [part[count:] for part in self.data]
-
-    def use(self, recipe: Recipe | None = None, **changes: Any) -> None:
-        """Quantize with a recipe that differs from the default, or another one, in what is given."""
-        self.options["recipe"] = replace(recipe or recipes.default(), **changes)
 
     def norms(self) -> list[Any]:
         """Return the batch norms."""
@@ -726,12 +717,6 @@ def plant(name: str, subject: Subject | None = None) -> Case:
     case = Case.of(subject or build(found.subject))
     found.plant(case)
     return case
-
-
-def ask(case: Case, budget: float = 60.0) -> Any:
-    """Return the doctor's report."""
-    torch.manual_seed(0)
-    return intact8.doctor(**case.arguments(), remedies=False, seconds=0, budget=budget)
 
 
 def right(name: str, report: Any) -> bool:

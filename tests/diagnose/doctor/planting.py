@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+import intact8
+from intact8 import Recipe, recipes
 
 Arrays = list[Tensor]
 
@@ -37,6 +42,21 @@ class Case:
         """Return the case of a subject's data and a copy of its network."""
         return cls(copy.deepcopy(subject.model), list(subject.data))
 
+    def module(self, path: str) -> Any:
+        """Return a layer."""
+        return self.model.get_submodule(path)
+
+    def use(self, recipe: Recipe | None = None, **changes: Any) -> None:
+        """Quantize with a recipe that differs from the default, or another one, in what is given."""
+        self.options["recipe"] = replace(recipe or recipes.default(), **changes)
+
+    def simulate(self, recipe: Recipe | None = None) -> Any:
+        """Give the doctor a calibrated simulation of the network as it is now, and return it."""
+        sim = intact8.prepare(self.model, example_inputs=self.data[0][:4], recipe=recipe)
+        intact8.calibrate(sim, [self.data[0][:128]])
+        self.options["sim"] = sim
+        return sim
+
 
 @dataclass
 class Fault:
@@ -51,6 +71,25 @@ class Fault:
     def is_named_by(self, finding: Any) -> bool:
         """Return whether a finding has one of the causes and one of the places."""
         return finding.cause in self.causes and any(finding.place.startswith(place) for place in self.places or {""})
+
+
+def train_on(case: Case, rate: float, steps: int, momentum: float = 0.9) -> None:
+    """Train the network on its data in small batches with SGD, and return to evaluation mode."""
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(case.model.parameters(), rate, momentum)
+    case.model.train()
+    for _ in range(steps):
+        rows = torch.randint(len(case.data[0]), (32,))
+        optimizer.zero_grad()
+        F.cross_entropy(case.model(case.data[0][rows]), case.data[1][rows]).backward()
+        optimizer.step()
+    case.model.eval()
+
+
+def ask(case: Case, budget: float = 60.0) -> Any:
+    """Return the doctor's report."""
+    torch.manual_seed(0)
+    return intact8.doctor(**case.arguments(), remedies=False, seconds=0, budget=budget)
 
 
 def marked(names: Iterable[str], missed: Mapping[str, str], *, strict: bool) -> list[object]:

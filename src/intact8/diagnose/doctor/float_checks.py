@@ -652,18 +652,19 @@ def behind_statistics(
                 out.append(Finding(repair.cause, place, "error", message, TRAIN_ON, evidence={"fits": after}))
             continue
         place = _layer_before(graph, node)
-        if answers is not None and _surely_right(answers) and not _better(network, samples, answers):
+        renewed_score = 0.0 if answers is None else _score(_renewed(network, samples, None), samples, answers)
+        if answers is not None and _surely_right(answers) and not _better(renewed_score, answers):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
             out.append(replace(finding, severity="warning", message=message))
             continue
-        if answers is not None and _old_everywhere(network, sim, samples, answers):
+        if answers is not None and _old_everywhere(sim, renewed_score, answers):
             finding = replace(finding, evidence={**finding.evidence, "healed": True})
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
         if others or answers is None or not _mostly_lost(answers) or _reads_input(graph, graph.nodes[place]):
             out.append(finding)
             continue
         renewed, most = _renewed(network, samples, [name]), HEALED
-        score = max(_score(other, samples, answers) for other in (renewed, _renewed(network, samples, None)))
+        score = max(_score(renewed, samples, answers), renewed_score)
         if _norm_behind(graph, node) and not stale_batch_norm(renewed, graph, samples):
             most = 1 - ABOVE_CHANCE  # what comes behind the new statistics is that of training, too
         if 1 - score < most * (1 - answers.score):
@@ -677,17 +678,15 @@ def behind_statistics(
     return out
 
 
-def _old_everywhere(network: FloatNetwork, sim: Simulation, samples: Samples, answers: Answers) -> bool:
-    """Return whether new statistics of all batch norms, and not of the first that is off alone, heal the network."""
+def _old_everywhere(sim: Simulation, renewed: float, answers: Answers) -> bool:
+    """Return whether new statistics of all batch norms, of which there are several, heal the network."""
     norms = sum("bn" in node.attrs or node.op == "batch_norm" for node in sim.graph)
-    score = _score(_renewed(network, samples, None), samples, answers) if norms > 1 else 0.0
-    return 1 - score < HEALED * (1 - answers.score)
+    return 1 - (renewed if norms > 1 else 0.0) < HEALED * (1 - answers.score)
 
 
-def _better(network: FloatNetwork, samples: Samples, answers: Answers) -> bool:
+def _better(renewed: float, answers: Answers) -> bool:
     """Return whether new statistics of all batch norms bring more right answers than chance does."""
-    gained = _score(_renewed(network, samples, None), samples, answers) - answers.score
-    return bool(gained > (answers.score * (1 - answers.score) / len(answers.targets)) ** 0.5)
+    return bool(renewed - answers.score > (answers.score * (1 - answers.score) / len(answers.targets)) ** 0.5)
 
 
 def _mostly_lost(answers: Answers) -> bool:
