@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.blind_networks_fifth import REAL
-from tests.diagnose.doctor.planted_blind_fifth import FAULTS, SOUND, ask, plant, right
-from tests.diagnose.doctor.planting import marked
+from tests.diagnose.doctor.planted_blind_fifth import FAULTS, SOUND, plant, right
+from tests.diagnose.doctor.planting import ask, marked
 
 QUICK = ("price_typing_error", "price_thousands", "machine_difference", "machine_quiet", "squeeze_shared")
 """Those of which network and examination take a second or two."""

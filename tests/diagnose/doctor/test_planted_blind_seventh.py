@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
-from tests.diagnose.doctor.planted_blind_seventh import FAULTS, SOUND, ask, plant, right
-from tests.diagnose.doctor.planting import marked
+from tests.diagnose.doctor.planted_blind_seventh import FAULTS, SOUND, plant, right
+from tests.diagnose.doctor.planting import ask, marked
 
 QUICK: tuple[str, ...] = ("ledger_eps", "tagger_row_explodes")
 """Those of which network and examination take a second or two."""

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.blind_networks_sixth import REAL
-from tests.diagnose.doctor.planted_blind_sixth import FAULTS, SOUND, ask, plant, right
-from tests.diagnose.doctor.planting import marked
+from tests.diagnose.doctor.planted_blind_sixth import FAULTS, SOUND, plant, right
+from tests.diagnose.doctor.planting import ask, marked
 
 QUICK: tuple[str, ...] = ("engine_other_units", "engine_diverged", "rhythm_decayed", "rhythm_dilated")
 """Those of which network and examination take a second or two."""
