@@ -65,6 +65,7 @@ class Captured(HoldsSpecs):
         comparable: whether the model's outputs are expected to have the graph's shapes and values.
         marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
         untrained: parameters that nothing follows: what is computed from them was computed once.
+        sums_of_bits: of the parameters at capture, by state-dict name; see :func:`sum_of_bits`.
     """
 
     graph: Graph
@@ -80,6 +81,7 @@ class Captured(HoldsSpecs):
     comparable: bool = True
     marks: tuple[tuple[str, int], ...] = ()
     untrained: tuple[str, ...] = ()
+    sums_of_bits: Mapping[str, int] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the all tensors that nodes may name."""
@@ -108,6 +110,12 @@ class Captured(HoldsSpecs):
         """Return the model's own output structure around ``outputs`` (one per ``graph.outputs``)."""
         leaves = [outputs[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
         return pytree.tree_unflatten(leaves, self.out_spec)
+
+
+def sum_of_bits(tensor: Tensor) -> int:
+    """Return the sum of the bits of a tensor's elements as float32, read as integers: the same on every device."""
+    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    return int(real.float().contiguous().view(torch.int32).sum(dtype=torch.int64))
 
 
 def _as_captured(x: Tensor, node: Node) -> Tensor:
@@ -356,6 +364,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
         tuple(sorted(builder.once - used)),
+        {name: sum_of_bits(parameter) for name, parameter in parameters.items()},
     )
 
 

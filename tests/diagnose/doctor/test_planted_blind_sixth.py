@@ -17,7 +17,6 @@ QUICK: tuple[str, ...] = ("engine_other_units", "engine_diverged", "rhythm_decay
 
 MISSED: dict[str, str] = {
     "colour_statistics_of_bytes": "inputs from 0 to 1 make the statistics fit as well, and give as many answers back",
-    "excited_simulation_of_old_weights": "a simulation may have weights of its own: it is how trained ones come",
     "mobile_maximum": "it takes away 14 % of the loss",
     "rhythm_clicks_widen": "that statistics differ is said first, with clicks; ranges without them would clip these",
     "sentiment_words_moved": "it is the indices that are said to be one less",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
+from intact8.capture.trace import sum_of_bits
 from intact8.diagnose.doctor.consumers import CHANNELWISE, Users, depthwise_channels, importance
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import DEAD_SHARE, stale_batch_norm
@@ -1060,6 +1061,24 @@ def diverged(before: float, after: float, least: float = DIVERGED) -> list[Findi
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
     evidence = {"before": before, "after": after}
     return [Finding("diverged_training", NETWORK, "error", message, remedy, evidence=evidence)]
+
+
+def changed_since(model: nn.Module, sim: Simulation) -> list[Finding]:
+    """Return the finding of a model that was trained, or loaded, after the simulation was made, which has old weights.
+
+    A simulation that was trained itself differs from the model, too, but the model is still what it was made of.
+    """
+    own, made = model.state_dict(), sim.state_dict()
+    sums = {name: total for name, total in sim.captured.sums_of_bits.items() if name in own and name in made}
+    changed = [name for name, total in sums.items() if sum_of_bits(own[name]) not in (total, sum_of_bits(made[name]))]
+    if not changed:
+        return []
+    message = (
+        f"{len(changed)} of {len(sums)} parameters of the model have changed since the simulation was made, "
+        f"{changed[0]} first: the simulation is of another network"
+    )
+    remedy = "make it of the present model: intact8.prepare and intact8.calibrate again, before any training of it"
+    return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence={"parameters": changed[:10]})]
 
 
 def refused(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from intact8.diagnose.doctor.findings import ordered, tolerated
 from intact8.diagnose.doctor.float_checks import (
     ANOTHER,
     answers_of,
+    changed_since,
     diverged,
     nan_samples,
     not_finite,
@@ -150,6 +151,8 @@ def doctor(
     before.require_deployable()
     name, score = _metric(metric, held_out, before)
     exact = FloatOutputs(before, chosen, score)
+    if sim is not None:
+        known += changed_since(given_model, sim)
     if given_sim and callable(score):
         known += diverged(network.with_model(given_model).score(chosen, score), exact.score)
     elif given_sim:
