@@ -18,7 +18,7 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import Measured
 from intact8.diagnose.doctor.consumers import importance
-from intact8.diagnose.doctor.float_checks import exploded
+from intact8.diagnose.doctor.exploded import exploded
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
 from intact8.diagnose.doctor.report import CalibrationQuality

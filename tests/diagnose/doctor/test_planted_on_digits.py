@@ -23,7 +23,7 @@ from tests.diagnose.doctor.planted_on_digits import (
 )
 
 import intact8
-from intact8.diagnose.doctor.float_checks import FLOAT_CAUSES
+from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES
 
 QUICK = ("mlp_exploded_weight", "mlp_dead_channels", "mlp_nan", "mlp_permuted_classes", "mlp_large_learning_rate")
 

@@ -9,14 +9,18 @@ import torch
 from torch import Tensor, nn
 
 import intact8
-from intact8.diagnose.doctor.float_checks import answers_of, put_right, untrained
+from intact8.diagnose.doctor.answers import answers_of
+from intact8.diagnose.doctor.best_repair import put_right
+from intact8.diagnose.doctor.fitting import fitting
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import batch_dependence
 from intact8.diagnose.doctor.repair import Repair
-from intact8.diagnose.doctor.repairs import Repaired, fitting, repairs, tried_repairs
+from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
 from intact8.diagnose.doctor.structural_repairs import together
+from intact8.diagnose.doctor.trials import Repaired, tried_repairs
+from intact8.diagnose.doctor.untrained import untrained
 
 PLAIN = intact8.Recipe(equalize=False)
 

@@ -11,21 +11,18 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.diagnose.chunks import Chunk
+from intact8.diagnose.doctor.answers import Answers
+from intact8.diagnose.doctor.exploded import grown_everywhere
 from intact8.diagnose.doctor.findings import ordered
-from intact8.diagnose.doctor.float_checks import (
-    Answers,
-    grown_everywhere,
-    overflowing,
-    proven,
-    refused,
-    rounded,
-    untrained,
-)
+from intact8.diagnose.doctor.float_causes import refused
+from intact8.diagnose.doctor.float_checks import proven
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.model_checks import overflowing, rounded
 from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
 from intact8.diagnose.doctor.targets import Targets, targets_of
+from intact8.diagnose.doctor.untrained import untrained
 
 
 def batches(x: Tensor, y: Tensor) -> Samples:

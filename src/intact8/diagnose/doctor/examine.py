@@ -9,24 +9,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
+from intact8.diagnose.doctor.answers import Answers
+from intact8.diagnose.doctor.best_repair import put_right
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import FAR, RECALIBRATE, Measured, name_calibration_fault, name_cause
+from intact8.diagnose.doctor.channel_repairs import UNUSUAL
+from intact8.diagnose.doctor.exploded import exploded, grown_everywhere, norms, unlike_others
 from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
-from intact8.diagnose.doctor.float_checks import (
-    FLOAT_CAUSES,
-    Answers,
-    behind_statistics,
-    dead_before_norms,
-    exploded,
-    grown_everywhere,
-    norms,
-    proven,
-    put_right,
-    refused,
-    unlike_others,
-    untrained,
-    wrong_network,
-)
+from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, refused
+from intact8.diagnose.doctor.float_checks import dead_before_norms, proven, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
     batch_dependence,
@@ -38,10 +29,11 @@ from intact8.diagnose.doctor.network_checks import (
     reads_nothing_new,
     stale_batch_norm,
 )
-from intact8.diagnose.doctor.repairs import UNUSUAL
 from intact8.diagnose.doctor.report import CALIBRATION, CalibrationQuality, Confidence, Finding, Site
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.statistics_checks import behind_statistics
 from intact8.diagnose.doctor.tensor_statistics import Statistics, observe
+from intact8.diagnose.doctor.untrained import untrained
 from intact8.diagnose.doctor.weights import examine_weight
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity import sensitivity

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from intact8.diagnose.doctor.causes import Cause, Measured
-from intact8.diagnose.doctor.float_checks import FLOAT_CAUSES, causes_first
+from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, causes_first
 from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, Finding
 
 ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4

@@ -17,22 +17,22 @@ from intact8 import recipes
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
 from intact8.capture.torch_export import require_module
+from intact8.diagnose.doctor.answers import answers_of
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import RANKED, examine
 from intact8.diagnose.doctor.findings import ordered, tolerated
-from intact8.diagnose.doctor.float_checks import (
+from intact8.diagnose.doctor.float_causes import refused
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
+from intact8.diagnose.doctor.model_checks import (
     ANOTHER,
-    answers_of,
     changed_since,
     diverged,
     nan_samples,
     not_finite,
     overflowing,
-    refused,
     rounded,
     training_mode,
 )
-from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.remedies import Candidate
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather

@@ -1,0 +1,91 @@
+"""How the float network answers, where the right answers are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from intact8.diagnose.doctor.float_causes import MOST
+from intact8.diagnose.doctor.float_network import FloatOutputs
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.targets import Targets, targets_of
+
+ABOVE_CHANCE = 0.2
+"""Share of the way from guessing to always right that a network must have gone to have learned anything."""
+
+ABOVE_MEAN = 0.05
+"""The same where answers are numbers: the share of their variance; some cannot be foretold much better."""
+
+INFORMED = 0.8
+"""Share of the loss of the best answer that is the same for all samples, below which something was learned."""
+
+SURELY_RIGHT = 0.9
+"""Share of the way from guessing to always right from which no layer is as it began."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How the float network answers.
+
+    Attributes:
+        score: the share of right answers, or of the variance that is explained; see Targets.
+        confidence: the mean probability that it gives to its answers.
+        targets: the right answers.
+        too_large: how many times as large as suits the labels the scores are, a power of two.
+        renumbered: the score if its classes were numbered otherwise, or its numbers were in other units.
+        units: weights of the columns of numbers; see Targets.
+        loss: the mean loss; see Targets.
+    """
+
+    score: float
+    confidence: float
+    targets: Targets
+    too_large: float
+    renumbered: float
+    units: Tensor | None = None
+    loss: float = float("inf")
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it answers no better than the best answer that is the same for all samples.
+
+        Where one class is right for most samples, to foretell the others somewhat is to know something, too.
+        """
+        chance = self.targets.chance()
+        learned = ABOVE_CHANCE if self.targets.classes else ABOVE_MEAN
+        if self.score >= chance + learned * (1 - chance):
+            return False
+        return not (self.targets.classes and chance > MOST and self.loss < INFORMED * self.targets.entropy())
+
+    @property
+    def mostly_lost(self) -> bool:
+        """Whether the network has lost most of what there is to learn, as wrong weights make it."""
+        chance = self.targets.chance()
+        return self.score - chance < MOST * (1 - chance)
+
+    @property
+    def surely_right(self) -> bool:
+        """Whether the network has learned nearly all there is to learn, as none does without one of its layers."""
+        return self.reaches(self.score, SURELY_RIGHT)
+
+    def reaches(self, score: float, share: float) -> bool:
+        """Return whether a score is beyond this share of the way from guessing to always right."""
+        chance = self.targets.chance()
+        return score - chance > share * (1 - chance)
+
+    def improved_by(self, score: float) -> bool:
+        """Return whether a network of this score has more right answers than chance brings."""
+        return bool(score - self.score > (self.score * (1 - self.score) / len(self.targets)) ** 0.5)
+
+
+def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | None:
+    """Judge the float network's first output by what follows the inputs in the data; None where nothing of use does."""
+    output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
+    targets = targets_of(samples, inputs, output)
+    if targets is None or len(targets) != len(output):
+        return None
+    factor, losses = targets.tempered(output)
+    renumbered, units, loss = targets.renumbered(output), targets.units(output), float(losses.mean())
+    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, loss)

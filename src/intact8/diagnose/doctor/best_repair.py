@@ -1,0 +1,132 @@
+"""The repair that names the operation that is wrong, of all that give answers back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from intact8.capture.graph import Graph
+from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
+from intact8.diagnose.doctor.float_causes import ALIKE, MOST, NEARLY_ALL, SURELY, TRAIN_ON
+from intact8.diagnose.doctor.network_checks import DEAD_SHARE
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
+from intact8.diagnose.doctor.report import NETWORK, Finding
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import function_of, owner_of, word_of
+from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, tried_repairs
+from intact8.simulation.simulation import Simulation
+
+
+def put_right(
+    sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding], until: float = math.inf
+) -> list[Finding]:
+    """Return what is known of single layers, with what the best repair shows: it names the operation that is wrong.
+
+    Args:
+        sim: a simulation of the network.
+        answers: how it answers in float; None where no class indices are known, and nothing can be tried.
+        samples: the samples that were answered.
+        known: findings of single layers.
+        until: time (``time.monotonic()``) from which nothing more is tried.
+    """
+    errors = {(f.place, f.cause) for f in known if f.severity == "error"}
+    direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
+    least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
+    tried = [] if answers is None else tried_repairs(sim, samples, answers.targets, until)
+    helping = [r for r in tried if r.helps]
+    if answers is not None and not helping and not answers.guesses:
+        helping = [r for r in tried if r.surely_a_part]
+    # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
+    helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
+    # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
+    helping = [
+        r
+        for r in helping
+        if not r.repair.also or (answers is not None and answers.reaches(r.accuracy[1], ABOVE_CHANCE))
+    ]
+    if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
+        helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
+    # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
+    gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
+    helping = [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
+    if not helping:
+        return list(known)
+    enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
+    alike = [r for r in helping if r.loss[1] <= enough]
+    if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
+        alike = [r for r in alike if not r.surely_worse(helping[0])]
+    best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
+    best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if best.repair.also:  # of what gives as much back, the least that is put right
+        fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
+        best = min([best, *fewer], key=lambda r: len(r.repair.also))
+    if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
+        best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
+    # They are prepared wrongly more often than layers are.
+    # Classes numbered otherwise give any answers back that go by pairs, as those of images with red for blue do.
+    prepared = [r for r in helping if r.repair.cause == INPUTS_ARE_WRONG and (r in alike or r.share > MOST)]
+    renumbered = [r for r in prepared if r in alike and r.repair.tensors]
+    inputs = next((r for r in prepared if not r.repair.tensors and (renumbered or r in alike)), None)
+    inputs = inputs or next(iter(renumbered), None)
+    errors |= {(f.place, f.cause) for f in known if f.cause == "stale_batch_norm"}  # it is wrong, so they may well be
+    suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
+
+    def suspected(found: Repaired) -> tuple[int, bool]:
+        place = found.repair.node.name
+        return order.index(place), (place, found.repair.cause) not in errors
+
+    suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
+    made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
+    apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
+    if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
+        best = suspect
+    weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
+    if inputs is not None and (weak or not inputs.surely_worse(best)):
+        best = inputs
+    inputs = inputs if best is inputs else None
+    cause, place = best.repair.cause, NETWORK if inputs else owner_of(sim, best.repair.node.name)
+    assert answers is not None
+    before, after = (answers.targets.said(score) for score in best.accuracy)
+    message = (
+        f"in float the network {before} of {len(samples)} samples, and it {after} if {best.repair.text}; that takes "
+        f"away {best.share:.0%} of its loss"
+    )
+    remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
+    evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
+    if answers.guesses and answers.reaches(best.accuracy[1], ABOVE_CHANCE) and cause not in COMPENSATING:
+        evidence["explains"] = True
+    same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)
+    if same is None and cause in ("exploded_channel", "wrong_scale"):  # so far off that the whole layer is constant
+        dead = [f for f in known if f.cause == "dead_channels" and f.place == place]
+        same = next((f for f in dead if f.evidence.get("share", 0.0) > NEARLY_ALL), None)
+    if same is None:
+        severity = "error" if best.share > RECOVERS or "explains" in evidence else "warning"
+        return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
+    told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
+    return [told if f is same else f for f in known]
+
+
+def _zeroed(sim: Simulation, place: str) -> bool:
+    """Return whether a part of the channels of a layer's batch norm has gains and biases of 0."""
+    params = sim.graph.nodes[place].params if place in sim.graph.nodes else {}
+    held = [sim.tensors[params[role]] for role in ("bn.weight", "bn.bias") if role in params]
+    return len(held) == 2 and float(((held[0] == 0) & (held[1] == 0)).double().mean()) >= DEAD_SHARE
+
+
+def _bounds(repair: Repair) -> bool:
+    """Return whether a repair gives an operation an activation with bounded results."""
+    chain = function_of(repair.behind or repair.node) if repair.cause == "wrong_setting" else []
+    return bool(chain) and word_of(chain[-1:]) in ("clamp", "tanh", "sigmoid")
+
+
+def _comes_before(graph: Graph, repair: Repair, norm: Repair) -> bool:
+    """Return whether a batch norm reads what an operation makes that is put right: else its statistics know nothing."""
+    found, pending = {norm.node.name}, list(norm.node.inputs[:1])
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += graph.nodes[name].inputs
+    return bool(found & repair.names())

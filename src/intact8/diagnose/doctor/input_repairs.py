@@ -1,0 +1,117 @@
+"""Repairs of inputs: prepared otherwise, in another order, other numbers of classes or tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, permutations
+
+import torch
+from torch import Tensor
+
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import filling, source_of
+from intact8.simulation.simulation import Simulation
+
+MOST_COLUMNS = 20
+"""Columns of a table up to which any two are exchanged."""
+
+INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    "inputs divided by 255": (2, lambda x: x / 255),
+    "inputs multiplied by 255": (2, lambda x: x * 255),
+    "inputs with mean 0 and standard deviation 1": (3, lambda x: (x - x.mean()) / x.std().clamp(min=1e-12)),
+    "channels with mean 0": (2, lambda x: _centred(x, 1)),
+    "channels with mean 0 and standard deviation 1": (2, lambda x: _standard(x, 1)),
+    "features with mean 0 and standard deviation 1": (3, lambda x: _standard(x, x.dim() - 1)),
+    "channels in reverse order": (3, lambda x: x.flip(1)),
+    "inputs negated": (2, lambda x: -x),
+    "inputs the other way round, the largest for the least": (2, lambda x: x.max() + x.min() - x),
+    "inputs from 0 to 1": (2, lambda x: _spread(x, tuple(range(x.dim())))),
+    "inputs from -1 to 1": (2, lambda x: 2 * _spread(x, tuple(range(x.dim()))) - 1),
+    "channels from 0 to 1": (4, lambda x: _spread(x, (0, *range(2, x.dim())))),
+    "inputs upside down": (3, lambda x: x.flip(-2)),
+    "inputs left to right": (3, lambda x: x.flip(-1)),
+    "inputs transposed": (3, lambda x: x.transpose(-1, -2)),
+    "inputs whose numbers have channels last": (
+        3,
+        lambda x: x.reshape(len(x), *x.shape[2:], x.shape[1]).movedim(-1, 1),
+    ),
+}
+"""Ways in which inputs are often prepared otherwise than in training, and the dimensions that inputs need for them."""
+
+INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    "indices one less": (1, lambda x: (x - 1).clamp(min=0)),
+    "indices one more": (1, lambda x: torch.where(x < x.max(), x + 1, x)),
+    "indices one more, column by column": (2, lambda x: torch.where(x < x.amax(0), x + 1, x)),
+    "indices in reverse order": (2, lambda x: x.flip(-1)),
+}
+"""The same for indices, of words say."""
+
+
+def _spread(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    low, high = x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
+    return (x - low) / (high - low).clamp(min=1e-12)
+
+
+def _centred(x: Tensor, axis: int) -> Tensor:
+    return x - x.mean([d for d in range(x.dim()) if d != axis], keepdim=True)
+
+
+def _standard(x: Tensor, axis: int) -> Tensor:
+    x = _centred(x, axis)
+    return x / x.std([d for d in range(x.dim()) if d != axis], keepdim=True).clamp(min=1e-12)
+
+
+def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield inputs prepared otherwise, one at a time."""
+    graph = sim.graph
+    for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
+        of = f" as {name}" if len(graph.inputs) > 1 else ""
+        ways = {**INPUTS, **_columns(x)} if x.is_floating_point() else {**INDICES, **_filled(sim, name, x)}
+        for text, (least, change) in ways.items():
+            if x.dim() < least or x.dtype == torch.bool:
+                continue
+            changed = change(x)
+            if changed.shape == x.shape and not torch.equal(changed, x):
+                yield Repair(INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change)
+
+
+def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return any two columns of a table swapped, and up to four channels, or sensors, in any order."""
+    count = x.shape[1] if x.dim() == 2 else 0
+    pairs = combinations(range(count), 2) if count <= MOST_COLUMNS else ()
+    found = {f"columns {a} and {b} swapped": (1, [{a: b, b: a}.get(i, i) for i in range(count)]) for a, b in pairs}
+    for axis in {1, x.dim() - 1} if x.dim() > 2 else ():
+        if 2 < x.shape[axis] <= 4:
+            orders = list(permutations(range(x.shape[axis])))[1:-1]  # the last one is the reverse
+            found |= {f"dimension {axis} in the order {order}": (axis, list(order)) for order in orders}
+
+    def taken(axis: int, order: list[int]) -> Callable[[Tensor], Tensor]:
+        return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
+
+    return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()}
+
+
+def _filled(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return other indices than the one that fills the ends of rows moved by one, and this one become what the table
+    holds nothing of, as of padding."""
+    tables = [n for n in sim.graph if n.op == "embedding" and source_of(sim.graph, n.inputs[0]) == name]
+    if x.dim() != 2 or x.shape[1] < 3 or not tables:
+        return {}
+    fills = filling(x)
+    moved = {}
+    if fills is not None:
+
+        def by(step: int) -> Callable[[Tensor], Tensor]:
+            return lambda ids: torch.where(ids == fills, ids, (ids + step).clamp(0, int(x.max())))
+
+        more = f"but {fills}, which fills rows"
+        moved = {f"indices one more, {more}": (2, by(1)), f"indices one less, {more}": (2, by(-1))}
+    empty = (sim.tensors[tables[0].params["weight"]].detach() == 0).all(1).nonzero().reshape(-1).tolist()
+    if fills is None or fills in empty:
+        return moved
+
+    def become(index: int) -> Callable[[Tensor], Tensor]:
+        return lambda ids: torch.where(ids == fills, index, ids)
+
+    return {**moved, **{f"padding of {index}, not {fills}": (2, become(index)) for index in empty[:3]}}

@@ -1,0 +1,154 @@
+"""What is wrong before anything is examined: training mode, NaN, weights that were rounded, or others since."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.capture.trace import sum_of_bits
+from intact8.diagnose.doctor.float_causes import FEW_NUMBERS, LEAST, TRAIN_ON
+from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.executors import FloatExecutor
+from intact8.simulation.prepare import in_training_mode
+from intact8.simulation.simulation import Simulation
+
+DIVERGED, ANOTHER = 0.1, 0.5
+"""Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
+gave that is lost."""
+
+
+def training_mode(model: nn.Module) -> list[Finding]:
+    """Return the finding of batch norms or dropouts in training mode."""
+    names = in_training_mode(model)
+    if not names:
+        return []
+    message = (
+        f"{len(names)} batch norms and dropouts are in training mode, {names[0] or 'the model itself'} first: what the "
+        "float network answers is random, or depends on the other samples of the batch; it was examined in evaluation "
+        "mode"
+    )
+    return [
+        Finding("training_mode", NETWORK, "error", message, "call model.eval() first", evidence={"modules": names[:10]})
+    ]
+
+
+def not_finite(model: nn.Module) -> list[Finding]:
+    """Return the finding of parameters and buffers that hold NaN or infinity."""
+    counts: dict[str, int] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            counts[name] = int((~torch.isfinite(tensor)).sum())
+    if not counts:
+        return []
+    places = {name.rpartition(".")[0] for name in counts}
+    first = next(iter(counts))
+    message = f"{counts[first]} values of {first} are NaN or infinite"
+    message += f", and some of {len(counts) - 1} further tensors" if len(counts) > 1 else ""
+    place = first.rpartition(".")[0] if len(places) == 1 else ""
+    remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
+    return [Finding("not_finite", place or NETWORK, "error", message, remedy, evidence={"values": counts})]
+
+
+def rounded(model: nn.Module) -> list[Finding]:
+    """Return the finding of weights that were rounded before: no trained ones are such numbers by chance."""
+    found: dict[str, list[str]] = defaultdict(list)
+    given = list(model.named_parameters())
+    trains = any(p.requires_grad for _, p in given)  # else nothing says which of them are fixed on purpose
+    given = [(n, p) for n, p in given if p.requires_grad or not trains]
+    weights = {n: p.detach() for n, p in given if p.dtype == torch.float32 and p.numel() >= LEAST}
+    for name, weight in weights.items():
+        some = weight.reshape(-1)[:4096].cpu().numpy()
+        some = some[some != 0]
+        different = len(np.unique(some))
+        if len(some) < LEAST:
+            continue
+        if different < len(some) // 4:
+            kinds = [FEW_NUMBERS] if different > 1 else []
+        else:
+            kinds = [n for n in ("bfloat16", "float16") if bool((weight.to(getattr(torch, n)).float() == weight).all())]
+        for kind in kinds[:1]:
+            found[kind].append(name)
+    findings = []
+    for kind, names in found.items():
+        place = names[0].rpartition(".")[0] if len(names) == 1 else NETWORK
+        message = f"{len(names)} of {len(weights)} weights were rounded to {kind}, {names[0]} first"
+        remedy = "quantize the float32 weights of the training, where there are any"
+        evidence: dict[str, Any] = {"weights": names[:10]}
+        if kind == FEW_NUMBERS:
+            evidence["rounding"] = max(_rounding(weights[name]) for name in names)
+        findings.append(Finding("rounded_weights", place, "warning", message, remedy, evidence=evidence))
+    return findings
+
+
+def _rounding(weight: Tensor) -> float:
+    """Return the noise over signal of rounding to the numbers that a weight holds, if any between them was possible."""
+    numbers, counts = torch.unique(weight.double(), return_counts=True)
+    gaps = numbers.diff()
+    widths = torch.cat([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
+    noise = (counts * widths.square()).sum() / 12 / weight.numel()
+    return float(noise / weight.double().square().mean().clamp(min=1e-300))
+
+
+def nan_samples(samples: Samples) -> list[Finding]:
+    """Return the finding of samples that hold NaN: calibration data are taken from them, or are these."""
+    bad, start = [], 0
+    for batch in samples:
+        for x in (x for x in batch.inputs if x.is_floating_point()):
+            rows = torch.isnan(x.reshape(len(x), -1)).any(1)
+            bad += [start + int(i) for i in rows.nonzero().reshape(-1)]
+        start += len(batch)
+    if not bad:
+        return []
+    message = f"{len(bad)} of {start} samples hold NaN, sample {bad[0]} first"
+    remedy = "leave them out, and look for what made them"
+    return [Finding("not_finite", CALIBRATION, "error", message, remedy, evidence={"samples": bad[:10]})]
+
+
+def overflowing(sim: Simulation, samples: Samples) -> list[Finding]:
+    """Return the finding of the first operation whose results are NaN or infinite though its inputs are not."""
+    compute = FloatExecutor(sim.tensors)
+    with torch.no_grad():
+        for batch in samples:
+            values = dict(zip(sim.graph.inputs, batch.inputs, strict=True))
+            for node in sim.graph.sized(batch.inputs):
+                if node.name in values:
+                    continue
+                y = values[node.name] = compute(node, [values[name] for name in node.inputs])
+                bad = 0 if not y.is_floating_point() else int((~torch.isfinite(y)).sum())
+                if bad and all(bool(torch.isfinite(values[name]).all()) for name in node.inputs):
+                    message = f"{bad} of its {y.numel()} results are NaN or infinite, though its inputs are not"
+                    return [Finding("not_finite", node.name, "error", message, f"{TRAIN_ON}, or check the inputs")]
+    return []
+
+
+def diverged(before: float, after: float, least: float = DIVERGED) -> list[Finding]:
+    """Return the finding of training that made the float network worse by more than ``least``, given its metric."""
+    if not before - after > least:
+        return []
+    message = f"before any rounding the trained weights have {after:.4g}, the model's own {before:.4g}"
+    remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
+    evidence = {"before": before, "after": after}
+    return [Finding("diverged_training", NETWORK, "error", message, remedy, evidence=evidence)]
+
+
+def changed_since(model: nn.Module, sim: Simulation) -> list[Finding]:
+    """Return the finding of a model that was trained, or loaded, after the simulation was made, which has old weights.
+
+    A simulation that was trained itself differs from the model, too, but the model is still what it was made of.
+    """
+    own, made = model.state_dict(), sim.state_dict()
+    sums = {name: total for name, total in sim.captured.sums_of_bits.items() if name in own and name in made}
+    changed = [name for name, total in sums.items() if sum_of_bits(own[name]) not in (total, sum_of_bits(made[name]))]
+    if not changed:
+        return []
+    message = (
+        f"{len(changed)} of {len(sums)} parameters of the model have changed since the simulation was made, "
+        f"{changed[0]} first: the simulation is of another network"
+    )
+    remedy = "make it of the present model: intact8.prepare and intact8.calibrate again, before any training of it"
+    return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence={"parameters": changed[:10]})]

@@ -1,0 +1,139 @@
+"""Batch norms whose statistics are not those of their inputs: what is behind it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import dropwhile
+
+import torch
+from torch import Tensor, nn
+
+from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
+from intact8.diagnose.doctor.exploded import weight_finding
+from intact8.diagnose.doctor.fitting import fitting
+from intact8.diagnose.doctor.float_causes import TRAIN_ON
+from intact8.diagnose.doctor.float_network import FloatNetwork
+from intact8.diagnose.doctor.network_checks import stale_batch_norm
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
+from intact8.diagnose.doctor.report import NETWORK, Finding
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.trials import answered_with
+from intact8.simulation.simulation import Simulation
+
+HEALED = 0.4
+"""Share of what a score lacks that new statistics of batch norms leave at most where they were at fault."""
+
+
+def behind_statistics(
+    known: Sequence[Finding], network: FloatNetwork, sim: Simulation, answers: Answers | None, samples: Samples
+) -> list[Finding]:
+    """Find out what is wrong where a batch norm's statistics are not those of its inputs.
+
+    Where one thing put right before it makes them fit, it is that. Else new statistics repair stale ones, and wrong
+    weights they do not: where the right answers are known, that tells. Of the first layer it may be the inputs, too;
+    and where new statistics of another norm help, they are old in general.
+    """
+    out, graph = [], sim.graph
+    for finding in known:
+        node = graph.nodes.get(finding.place)
+        suspect = finding.cause == "stale_batch_norm" and "batch_norm" in finding.evidence
+        suspect = suspect and "initial" not in finding.evidence  # statistics that were never collected are a proof
+        if node is None or not suspect:
+            out.append(finding)
+            continue
+        name, fit = finding.evidence["batch_norm"], fitting(sim, samples, finding.place)
+        if fit is not None and answers is not None and fit[0].cause == INPUTS_ARE_WRONG:
+            changed = answered_with(sim, samples, fit[0])
+            # Statistics of other inputs make them fit as well; only the right inputs give right answers.
+            if changed is None or answers.targets.score(changed) <= answers.score:
+                fit = None
+        if fit is not None:
+            repair, before, after = fit
+            message = (
+                f"if {repair.text}, the inputs of batch norm {name} are those of training again: off by {after:.2f}, "
+                f"not {before:.2f} standard deviations"
+            )
+            place = NETWORK if repair.cause == INPUTS_ARE_WRONG else repair.node.name
+            if all((f.cause, f.place) != (repair.cause, place) for f in known):
+                out.append(Finding(repair.cause, place, "error", message, TRAIN_ON, evidence={"fits": after}))
+            continue
+        place = layer_before(graph, node)
+        renewed_score = 0.0 if answers is None else _score(_renewed(network, samples, None), samples, answers)
+        if answers is not None and answers.surely_right and not answers.improved_by(renewed_score):
+            message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
+            out.append(replace(finding, severity="warning", message=message))
+            continue
+        if answers is not None and _old_everywhere(sim, renewed_score, answers):
+            finding = replace(finding, evidence={**finding.evidence, "healed": True})
+        others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
+        if others or answers is None or not answers.mostly_lost or _reads_input(graph, graph.nodes[place]):
+            out.append(finding)
+            continue
+        renewed, most = _renewed(network, samples, [name]), HEALED
+        score = max(_score(renewed, samples, answers), renewed_score)
+        if _norm_behind(graph, node) and not stale_batch_norm(renewed, graph, samples):
+            most = 1 - ABOVE_CHANCE  # what comes behind the new statistics is that of training, too
+        if 1 - score < most * (1 - answers.score):
+            out.append(finding)
+            continue
+        message = (
+            f"its results are not those that batch norm {name} saw in training, and with new statistics the network "
+            f"{answers.targets.said(score)}, now {answers.score:.1%}: it is the weights, or what they read"
+        )
+        out.append(weight_finding("wrong_weights", place, message, batch_norm=name))
+    return out
+
+
+def _old_everywhere(sim: Simulation, renewed: float, answers: Answers) -> bool:
+    """Return whether new statistics of all batch norms, of which there are several, heal the network."""
+    norms = sum("bn" in node.attrs or node.op == "batch_norm" for node in sim.graph)
+    return 1 - (renewed if norms > 1 else 0.0) < HEALED * (1 - answers.score)
+
+
+def _norm_behind(graph: Graph, node: Node) -> bool:
+    """Return whether a batch norm runs after this one."""
+    return any("bn" in other.attrs for other in dropwhile(lambda n: n is not node, graph) if other is not node)
+
+
+def layer_before(graph: Graph, node: Node) -> str:
+    """Return the name of a node, or where it is a batch norm by itself, of the layer before it."""
+    while (node.op == "scale_shift" or "weight" not in node.params) and node.inputs:
+        node = graph.nodes[node.inputs[0]]
+    return node.name
+
+
+def _reads_input(graph: Graph, node: Node) -> bool:
+    """Return whether no layer with a weight comes before this one."""
+    pending = list(node.inputs)
+    while pending:
+        before = graph.nodes[pending.pop()]
+        if "weight" in before.params:
+            return False
+        pending += before.inputs
+    return True
+
+
+def _score(network: FloatNetwork, samples: Samples, answers: Answers) -> float:
+    """Return the score of another network's first output."""
+    leaves = torch.utils._pytree.tree_leaves
+    outputs = [next(y for y in leaves(network(batch)) if isinstance(y, Tensor)).cpu() for batch in samples]
+    return answers.targets.score(torch.cat(outputs))
+
+
+def _renewed(network: FloatNetwork, samples: Samples, names: list[str] | None) -> FloatNetwork:
+    """Return the network with new statistics of batch norms of these names, or of all, from the samples."""
+    model = copy.deepcopy(network.model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (names is None or name in names):
+            module.reset_running_stats()
+            module.momentum = None  # the mean over all batches
+            module.train()
+    other = network.with_model(model)
+    for batch in samples:
+        if len(batch) > 1:
+            other(batch)
+    model.eval()
+    return other

@@ -1,0 +1,268 @@
+"""Trying repairs: only what is behind each is computed again, and the answers are compared.
+
+A repair counts by the negative log-likelihood of the labels, each network at the temperature that suits it best, so
+that being too sure is no fault.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import torch
+from torch import Tensor
+
+from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
+from intact8.diagnose.doctor.repairs import repairs, with_gain
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import together
+from intact8.diagnose.doctor.targets import Targets
+from intact8.diagnose.doctor.wiring_repairs import answers_reordered
+from intact8.diagnose.executors import FloatExecutor, unquantized
+from intact8.simulation.simulation import Simulation
+
+SCREENED, REFINED = 64, 6
+"""Samples on which everything is tried, and the number of places that are tried on all samples."""
+
+RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
+"""Share of the loss that a repair must take away, and one that is extreme; and standard errors of the difference that
+this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
+standard errors at most."""
+
+MOST, A_PART = 0.5, 0.12
+"""Share of the loss that is most of it, for which less sureness will do; and one for which twice as much is needed."""
+
+WORSE = 2.0
+"""Standard errors from which one repair is worse than another."""
+
+MANY_MORE, NOISY = 0.1, 0.2
+"""Share of answers that a repair must put right, and the share of the loss that is enough then: where the trained
+network is wrong on one sample in five, most of its loss cannot be taken away."""
+
+COMPENSATING = ("stale_batch_norm", "wrong_scale")
+"""Causes of repairs that make up for other faults, too."""
+
+KEPT = 2**25
+"""Numbers of a network's tensors that are kept at a time, about."""
+
+AT_ONCE = 32
+"""Repairs that are tried together, after which the time is looked at."""
+
+DISCRETE = ("float_network_wrong", "wrong_setting", "wrong_weights", "exploded_weight", "exploded_channel")
+"""Causes of repairs that are more than a change of scale."""
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair gives: the score (see Targets) before and after, and the loss.
+
+    Attributes:
+        sureness: standard errors by which the loss is less, or more answers are right.
+        losses: the loss of every sample after it.
+    """
+
+    repair: Repair
+    accuracy: tuple[float, float]
+    loss: tuple[float, float]
+    sureness: float
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False, compare=False)
+
+    def surely_worse(self, other: Repaired) -> bool:
+        """Return whether it is hardly chance that another repair leaves less of the loss, or more right answers."""
+        more = self.losses - other.losses
+        surely = float(more.mean()) > WORSE * float(more.std()) / len(more) ** 0.5
+        return surely or _by_scores(self.accuracy[1], other.accuracy[1], len(more)) > WORSE
+
+    @property
+    def share(self) -> float:
+        """The share of the loss that is taken away."""
+        return 1 - self.loss[1] / max(self.loss[0], 1e-30)
+
+    @property
+    def helps(self) -> bool:
+        """Whether it is no accident that this takes away much of the loss, or something extreme a part of it."""
+        if self.accuracy[1] < self.accuracy[0]:
+            return False
+        if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
+            return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
+        if "its eps" in self.repair.text:
+            return self.share > EXTREME and self.sureness > 2
+        extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
+        prepared = self.repair.cause == INPUTS_ARE_WRONG
+        least = EXTREME if extreme else RECOVERS
+        surer = self.share > MOST and self.repair.cause in DISCRETE
+        sure = SURE - 0.5 if extreme or prepared or surer else SURE
+        if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
+            least = min(least, NOISY)
+        return self.share > least and self.sureness > sure
+
+    @property
+    def surely_a_part(self) -> bool:
+        """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
+        discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
+        return discrete and self.share > A_PART and self.sureness > 2 * SURE
+
+
+def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: float = math.inf) -> list[Repaired]:
+    """Try repairs, the likely ones first, and return the best ones, the best first.
+
+    Args:
+        sim: a simulation of the network; its switches are as before afterwards.
+        samples: the samples.
+        targets: their right answers.
+        until: time (``time.monotonic()``) from which nothing more is tried.
+    """
+    few = samples.first(SCREENED)
+    candidates = list(repairs(sim, samples))
+    candidates += answers_reordered(sim, answers_with(sim, samples, [])[0], targets)
+    candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
+    now = targets.first(len(few))
+    losses: list[tuple[float, Repair]] = []
+    for start in range(0, len(candidates), AT_ONCE):
+        some = candidates[start : start + AT_ONCE]
+        answered = zip(answers_with(sim, few, some)[1], some, strict=True)
+        losses += [(float(now.losses(y).mean()), repair) for y, repair in answered if y is not None]
+        if time.monotonic() > until:
+            break
+    best: dict[str, list[Repair]] = {}
+    for _, repair in sorted(losses, key=lambda pair: pair[0]):
+        if len(best) < REFINED or repair.node.name in best:
+            best.setdefault(repair.node.name, []).append(repair)
+    finer = [r for found in best.values() for r in _finer(found)]
+    results: list[Repaired] = []
+    for start in range(0, len(finer), AT_ONCE):
+        some = finer[start : start + AT_ONCE]
+        before, given = answers_with(sim, samples, some)
+        plain = targets.losses(before)
+        pairs = zip(some, given, strict=True)
+        results += [_judged(repair, before, after, plain, targets) for repair, after in pairs if after is not None]
+        if time.monotonic() > until:
+            break
+    return sorted(results, key=lambda r: r.loss[1])
+
+
+def _likely(repair: Repair) -> int:
+    """Return the rank of a repair: inputs, then what concerns several places, then one, then its size only."""
+    if repair.cause == INPUTS_ARE_WRONG:
+        return 0
+    return 1 if repair.also else 3 if repair.cause == "wrong_scale" else 2
+
+
+def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:
+    loss = targets.losses(after)
+    gained = plain - loss
+    error = float(gained.std()) / len(gained) ** 0.5
+    means = float(plain.mean()), float(loss.mean())
+    scores = targets.score(before), targets.score(after)
+    sureness = float(gained.mean()) / max(error, 1e-30)
+    if targets.classes:  # few samples that are wrong by far have most of the loss, and make its mean unsure
+        sureness = max(sureness, _by_scores(*scores, len(gained)))
+    return Repaired(repair, scores, means, sureness, loss)
+
+
+def _by_scores(before: float, after: float, count: int) -> float:
+    """Return by how many standard errors more answers are right, at least: no more than the wrong ones have changed."""
+    return (after - before) * math.sqrt(count / max(2 - before - after, 1e-30))
+
+
+def _finer(found: list[Repair]) -> list[Repair]:
+    """Return the repairs of one place to try on all samples: for the best gain its neighbours, too."""
+    plain = [
+        r for r in found if r.cause == "wrong_scale" and not r.also
+    ]  # what has a factor of its own has no finer one
+    scaled = [(r, r.gain) for r in plain if isinstance(r.gain, float) and r.gain != 1.0]
+    near = [with_gain(r.node, gain * factor) for r, gain in scaled[:1] for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
+    others = [r for r in found if all(r is not one for one, _ in scaled)]
+    return [*others, *near]
+
+
+def answers_with(
+    sim: Simulation, samples: Samples, candidates: Sequence[Repair], last: Node | None = None
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Return the first output as it is and with every repair, (N, …); or what ``last`` gives, put in for its like.
+
+    What cannot be computed with a repair, as indices beyond a table, is None.
+    """
+    plain: list[Tensor] = []
+    found: list[list[Tensor] | None] = [[] for _ in candidates]
+    behind = {name: _behind(sim.graph, name) for repair in candidates for name in repair.names()}
+    affected = [set[str]().union(*(behind[name] for name in repair.names())) for repair in candidates]
+    output, compute = sim.graph.outputs[0] if last is None else last.name, FloatExecutor(sim.tensors)
+    with unquantized(sim), torch.no_grad():
+        for inputs in joined(sim, samples):
+            values = dict(zip(sim.graph.inputs, inputs, strict=True))
+            nodes = [node for node in sim.graph.sized(inputs) if node.name not in values]
+            if last is not None:
+                nodes = [*takewhile(lambda node: node.name != output, nodes), last]
+            for node in nodes:
+                values[node.name] = compute(node, [values[i] for i in node.inputs])
+            plain.append(values[output])
+            for i, repair in enumerate(candidates):
+                given = found[i]
+                if given is not None:
+                    try:
+                        feed = _fed(sim, repair, [node for node in nodes if node.name in affected[i]], values, last)
+                        given.append(feed.get(output, values[output]))
+                    except (ArithmeticError, IndexError, RuntimeError, ValueError):  # it does not fit this network
+                        found[i] = None
+    return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
+
+
+def answered_with(sim: Simulation, samples: Samples, repair: Repair) -> Tensor | None:
+    """Return the first output with a repair, (N, …); None where it does not fit."""
+    return answers_with(sim, samples, [repair])[1][0]
+
+
+def _fed(
+    sim: Simulation, repair: Repair, nodes: Sequence[Node], values: Mapping[str, Tensor], last: Node | None
+) -> dict[str, Tensor]:
+    """Return what operations give with a repair, given those that it affects, and the values of all without it."""
+    parts = {part.node.name: part for part in repair.parts()}
+    renewed = {node.name: FloatExecutor({**sim.tensors, **p.tensors}) for p in parts.values() for node in p.others}
+    compute = FloatExecutor(sim.tensors)
+    feed = {name: p.change(values[name]).contiguous() for name, p in parts.items() if p.change is not None}
+    whole = last is None or last is sim.graph.nodes[last.name]
+    for node in nodes:
+        taken = [feed.get(i, values[i]) for i in node.inputs]
+        part = parts.get(node.name)
+        if node.op == "embedding" and not 0 <= int(taken[0].min()) <= int(taken[0].max()) < len(
+            sim.tensors[node.params["weight"]]
+        ):
+            raise IndexError("an index outside of the table")
+        if part is not None and (node is not last or whole):
+            feed[node.name] = part.value(sim, taken, values)
+        elif part is not None:
+            feed[node.name] = FloatExecutor({**sim.tensors, **part.tensors})(node, taken)
+        else:
+            feed[node.name] = renewed.get(node.name, compute)(node, taken)
+    return feed
+
+
+def joined(sim: Simulation, samples: Samples) -> Iterator[list[Tensor]]:
+    """Yield the inputs of some batches at once, where the network takes any number and memory allows it."""
+    batches = [batch.inputs for batch in samples]
+    first = sim.graph.nodes[sim.graph.inputs[0]].shape
+    per_sample = sum(math.prod(size for size in node.shape if isinstance(size, int)) for node in sim.graph)
+    count = 1
+    if first and first[0] is None and len({len(x) for x in batches[0]}) == 1:
+        count = max(1, KEPT // max(1, per_sample * len(batches[0][0])))
+    for start in range(0, len(batches), count):
+        together = batches[start : start + count]
+        alike = {tuple(x.shape[1:] for x in inputs) for inputs in together}
+        if len(alike) == 1 and count > 1:
+            yield [torch.cat(parts) for parts in zip(*together, strict=True)]
+        else:
+            yield from together
+
+
+def _behind(graph: Graph, name: str) -> set[str]:
+    """Return the names of an operation and of all that depends on it."""
+    found = {name}
+    for node in graph:
+        if found.intersection(node.inputs):
+            found.add(node.name)
+    return found

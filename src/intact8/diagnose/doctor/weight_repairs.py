@@ -1,0 +1,204 @@
+"""Repairs of weights: rows, columns and heads in another order, layers exchanged, values far beyond their like."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, islice, permutations
+
+import torch
+from torch import Tensor
+
+from intact8.arithmetic.dimensions import known
+from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.channel_repairs import UNUSUAL
+from intact8.diagnose.doctor.repair import Repair
+from intact8.diagnose.doctor.structural_repairs import UNCHANGED
+from intact8.simulation.quantized_graph import AFFINE
+from intact8.simulation.weights.layout import output_first
+
+SIZES = 8.0
+"""Times the usual size from which a whole weight is tried at it."""
+
+SATURATES = 8.0
+"""Size of a bias from which a gate stays open or closed, whatever comes in."""
+
+PAIRS = 2000
+"""Pairs of layers that are looked at for weights that were exchanged."""
+
+
+def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield the repairs of the weights of one operation."""
+    yield from _saturated(node, tensors)
+    yield from _reordered(node, tensors)
+    if node.op in AFFINE and "weight" in node.params:
+        weight = tensors[node.params["weight"]].detach()
+        before = graph.nodes[node.inputs[0]] if node.inputs else node
+        yield from _clipped(node, weight)
+        yield from _turned(node, weight, _flattened(graph, before))
+        yield from _heads(node, weight, before, graph)
+    yield from _rolled(node, graph, tensors)
+
+
+def among_weights(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield the repairs that the weights of several operations together suggest."""
+    yield from _sized(nodes, tensors)
+    yield from _exchanged([node for node in nodes if node.op in AFFINE and "weight" in node.params], tensors)
+    yield from _exchanged_parts(nodes, tensors)
+
+
+def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a table of positions that begins one row later, or earlier, as where a token comes last, not first."""
+    role = {"constant": "value", "embedding": "weight"}.get(node.op)
+    if role is None or any(name in graph.inputs for name in node.inputs):
+        return
+    table = tensors[node.params[role]].detach()
+    if table.dim() > 1 and table.shape[-2] > 2:
+        for rows in (1, -1):
+            text = f"its rows come one {'later' if rows > 0 else 'earlier'}"
+            yield Repair("wrong_weights", text, node, {node.params[role]: table.roll(rows, -2)})
+
+
+def _sized(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield layers of which a weight is far larger or smaller than usual, by what it makes of unit inputs, as usual."""
+    weights = {}
+    for node in nodes:
+        if node.op in AFFINE and node.op != "scale_shift" and "weight" in node.params:
+            weights[node.params["weight"]] = node, output_first(tensors[node.params["weight"]].detach(), node)
+        elif "weight_hh" in node.params:
+            names = [name for role, name in node.params.items() if role.startswith("weight_")]
+            weights |= {name: (node, tensors[name].detach()) for name in names}
+    gains = {name: float(w.flatten(1).square().sum(1).mean().sqrt()) for name, (_, w) in weights.items()}
+    usual = sorted(gains.values())[len(gains) // 2] if gains else 0.0
+    for name, (node, _) in weights.items():
+        gain = gains[name]
+        if usual > 0 and gain > 0 and not 1 / SIZES < gain / usual < SIZES:
+            text = f"{name}, {gain / usual:.3g} times as large as the weights of other layers, is as large"
+            yield Repair("wrong_scale", text, node, {name: tensors[name].detach() * (usual / gain)})
+
+
+def _flattened(graph: Graph, node: Node) -> list[int]:
+    """Return the sizes (C, …) of what is flattened before a layer; [] where nothing is."""
+    while node.op in UNCHANGED and node.inputs:
+        node = graph.nodes[node.inputs[0]]
+    shape = graph.nodes[node.inputs[0]].shape if node.op == "reshape" and len(node.shape) == 2 else ()
+    return known(shape[1:]) if len(shape) > 2 else []
+
+
+def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
+    """Yield the layer with its weight the other way round, as in converting from another layout."""
+    turned = {"negated": -weight}
+    if weight.dim() > 1 and weight.shape[0] == weight.shape[1] > 1:
+        turned["transposed"] = weight.transpose(0, 1)
+    if weight.dim() > 2 and weight[0, 0].numel() > 1:
+        turned["reversed in space"] = weight.flip([*range(2, weight.dim())])
+    if weight.dim() == 4 and weight.shape[2] == weight.shape[3] > 1:
+        turned["transposed in space"] = weight.transpose(2, 3)
+    if weight.dim() == 2 and math.prod(places) == weight.shape[1]:
+        last = weight.reshape(len(weight), *places[1:], places[0])
+        turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
+    for text, changed in turned.items():
+        yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
+
+
+def _heads(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
+    """Yield the layer behind an attention with the heads that it reads in another order."""
+    while before.inputs and (before.op in UNCHANGED or before.moves):
+        before = graph.nodes[before.inputs[0]]
+    shape = known(before.shape[1:]) if before.op == "matmul" and len(before.shape) == 4 else []
+    if weight.dim() != 2 or len(shape) < 2 or shape[0] < 2 or weight.shape[1] != shape[0] * shape[-1]:
+        return
+    parts = weight.reshape(len(weight), shape[0], -1)
+    orders = {"rolled by one": parts.roll(1, 1), "rolled back by one": parts.roll(-1, 1), "reversed": parts.flip(1)}
+    orders["between each other"] = weight.reshape(len(weight), -1, shape[0]).transpose(1, 2)
+    for text, changed in orders.items():
+        tensors = {node.params["weight"]: changed.flatten(1).contiguous()}
+        yield Repair("wrong_weights", f"the heads that it reads are {text}", node, tensors)
+
+
+def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of layers of one shape and about one size with each other's weights, and biases."""
+    pairs = [(a, b) for i, a in enumerate(layers) for b in layers[i + 1 :] if a.params["weight"] != b.params["weight"]]
+    for a, b in pairs[:PAIRS]:
+        both = [role for role in ("weight", "bias") if role in a.params and role in b.params]
+        if any(tensors[a.params[role]].shape != tensors[b.params[role]].shape for role in both):
+            continue
+        one, other = (float(tensors[n.params["weight"]].detach().square().mean().sqrt()) for n in (a, b))
+        if max(one, other) > SIZES * min(one, other):  # what was trained together is of one size
+            continue
+        for count in range(1, len(both) + 1):
+            names = [(a.params[role], b.params[role]) for role in both[:count]]
+            text = f"it and {b.name} exchange their {' and '.join(both[:count])}"
+            yield Repair("wrong_weights", text, a, _swapped(names, tensors), others=(b,))
+
+
+def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of blocks, or of parts of them, with each other's weights: names that differ in one number."""
+    parts: dict[tuple[str, str], dict[str, list[Node]]] = defaultdict(dict)
+    for node in (n for n in nodes if any(role.startswith("weight") for role in n.params)):
+        for found in re.finditer(r"(?<=\.)\d+(?=\.)", node.name):
+            before, behind = node.name[: found.start()], node.name[found.end() :]
+            for rest in {"", behind.split(".")[1]}:
+                parts[before, rest].setdefault(found.group(), []).append(node)
+    for (before, rest), blocks in parts.items():
+        for one, other in islice(combinations(blocks, 2), PAIRS):
+            pairs = list(zip(blocks[one], blocks[other], strict=False))
+            names = [
+                (a.params[r], b.params.get(r, ""))
+                for a, b in pairs
+                for r in a.params
+                if r.startswith(("weight", "bias", "bn."))
+            ]
+            fits = all(b in tensors and tensors[a].shape == tensors[b].shape for a, b in names)
+            if len(pairs) > 1 and fits and len(blocks[one]) == len(blocks[other]):
+                text = f"{before}{one} and {before}{other} exchange the weights of {rest or 'all their layers'}"
+                others = [node for pair in pairs for node in pair if node is not pairs[0][0]]
+                yield Repair("wrong_weights", text, pairs[0][0], _swapped(names, tensors), others=tuple(others))
+
+
+def _swapped(names: Sequence[tuple[str, str]], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of both names of every pair, each under the other's name."""
+    return {a: tensors[b].detach() for pair in names for a, b in (pair, pair[::-1])}
+
+
+def _saturated(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield the repair of biases of a recurrent layer that close or open gates for good: they become 0."""
+    names = [name for role, name in node.params.items() if role.startswith("bias_")]
+    large = {name: tensors[name].detach().abs() > SATURATES for name in names}
+    if any(bool(mask.any()) for mask in large.values()):
+        smaller = {name: tensors[name].detach().masked_fill(mask, 0.0) for name, mask in large.items()}
+        text = (
+            f"{sum(int(mask.sum()) for mask in large.values())} biases beyond {SATURATES:.0f}, which hold gates, are 0"
+        )
+        yield Repair("exploded_weight", text, node, smaller)
+
+
+def _reordered(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a recurrent layer with its gates, or its directions, in another order, as other frameworks have them."""
+    given = {role: name for role, name in node.params.items() if role.startswith(("weight_", "bias_"))}
+    if "weight_hh" not in given:
+        return
+    count = len(tensors[given["weight_hh"]]) // tensors[given["weight_hh"]].shape[1]
+    for order in list(permutations(range(count)))[1:] if 1 < count < 5 else []:
+        parts = {name: tensors[name].detach().chunk(count) for name in given.values()}
+        text = f"its gates are in the order {order}"
+        yield Repair("wrong_weights", text, node, {name: torch.cat([p[i] for i in order]) for name, p in parts.items()})
+    if "weight_hh.reverse" in given:
+        pairs = [(name, given[f"{role}.reverse"]) for role, name in given.items() if f"{role}.reverse" in given]
+        turned = {a: tensors[b].detach() for one, other in pairs for a, b in ((one, other), (other, one))}
+        yield Repair("wrong_weights", "its directions exchange their weights", node, turned)
+
+
+def _clipped(node: Node, weight: Tensor) -> Iterator[Repair]:
+    """Yield the repair of the largest weights: they get the size of the largest of the others."""
+    size = output_first(weight.detach(), node).abs().reshape(-1)
+    few = max(1, len(size) // 1000)
+    if len(size) < 64:
+        return
+    largest = size.topk(few + 1).values
+    if float(largest[0]) > UNUSUAL * float(largest[-1]):
+        clipped = weight.detach().clamp(-largest[-1], largest[-1])
+        text = f"weights up to {float(largest[0] / largest[-1]):.3g} times as large as all others are made as large"
+        yield Repair("exploded_weight", text, node, {node.params["weight"]: clipped})
