@@ -803,14 +803,6 @@ def plant(name: str, subject: Subject | None = None) -> Case:
     return case
 
 
-def ask(case: Case) -> Any:
-    """Return the doctor's report."""
-    import intact8
-
-    torch.manual_seed(0)
-    return intact8.doctor(**case.arguments(), remedies=False, seconds=0)
-
-
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding has one of the causes and one of the places."""
     if not report.findings:

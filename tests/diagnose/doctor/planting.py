@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -90,6 +91,18 @@ def ask(case: Case, budget: float = 60.0) -> Any:
     """Return the doctor's report."""
     torch.manual_seed(0)
     return intact8.doctor(**case.arguments(), remedies=False, seconds=0, budget=budget)
+
+
+def ask_about(make: Callable[[], Case], budget: float = 60.0) -> Any:
+    """Return the doctor's report on a case that is made here, whatever there is to warn of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ask(make(), budget)
+
+
+def accusations(report: Any) -> list[str]:
+    """Return the findings of a report that are more than notes."""
+    return [str(finding) for finding in report.findings if finding.severity != "note"]
 
 
 def marked(names: Iterable[str], missed: Mapping[str, str], *, strict: bool) -> list[object]:

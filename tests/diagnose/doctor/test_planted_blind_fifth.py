@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.blind_networks_fifth import REAL
 from tests.diagnose.doctor.planted_blind_fifth import FAULTS, SOUND, plant, right
-from tests.diagnose.doctor.planting import ask, marked
+from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 QUICK = ("price_typing_error", "price_thousands", "machine_difference", "machine_quiet", "squeeze_shared")
 """Those of which network and examination take a second or two."""
@@ -34,9 +32,7 @@ WEAK = {"speech": "its first coefficient is 48 times as wide as the median one, 
 def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
     if FAULTS[name].subject in MEASURED:
         request.getfixturevalue("assets")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(plant(name))
+    report = ask_about(lambda: plant(name))
     assert right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
@@ -44,8 +40,4 @@ def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
 def test_nothing_is_said_against_a_sound_network(name: str, request: pytest.FixtureRequest) -> None:
     if name in MEASURED:
         request.getfixturevalue("assets")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(SOUND[name]())
-    said = [finding for finding in report.findings if finding.severity != "note"]
-    assert not said, [str(finding) for finding in said]
+    assert not accusations(ask_about(SOUND[name]))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 pytest.importorskip("sklearn", reason="digits and texts come with scikit-learn")
 
-from tests.diagnose.doctor.planted_blind_fourth import FAULTS, SOUND, ask, plant, right
-from tests.diagnose.doctor.planting import marked
+from tests.diagnose.doctor.planted_blind_fourth import FAULTS, SOUND, plant, right
+from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 QUICK = ("price_relu", "films_from_one", "classes_columns", "classes_missing", "boxes_exchanged")
 """Those of which network and examination take a second or two."""
@@ -29,16 +27,10 @@ MISSED = {
 
 @pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK), MISSED, strict=False)])
 def test_right_first(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(plant(name))
+    report = ask_about(lambda: plant(name), budget=120.0)
     assert right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
 @pytest.mark.parametrize("name", marked(SOUND, MISSED, strict=False))
 def test_nothing_is_said_against_a_sound_network(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(SOUND[name]())
-    said = [finding for finding in report.findings if finding.severity != "note"]
-    assert not said, [str(finding) for finding in said]
+    assert not accusations(ask_about(SOUND[name], budget=120.0))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.planted_blind_seventh import FAULTS, SOUND, plant, right
-from tests.diagnose.doctor.planting import ask, marked
+from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 QUICK: tuple[str, ...] = ("ledger_eps", "tagger_row_explodes")
 """Those of which network and examination take a second or two."""
@@ -32,16 +30,10 @@ WEAK: dict[str, str] = {"dense": "parts that are joined differ in width, which m
 
 @pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK), MISSED, strict=True)])
 def test_right_first(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(plant(name))
+    report = ask_about(lambda: plant(name))
     assert right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
 @pytest.mark.parametrize("name", marked(SOUND, WEAK, strict=True))
 def test_nothing_is_said_against_a_sound_network(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(SOUND[name]())
-    said = [finding for finding in report.findings if finding.severity != "note"]
-    assert not said, [str(finding) for finding in said]
+    assert not accusations(ask_about(SOUND[name]))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor.blind_networks_sixth import REAL
 from tests.diagnose.doctor.planted_blind_sixth import FAULTS, SOUND, plant, right
-from tests.diagnose.doctor.planting import ask, marked
+from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 QUICK: tuple[str, ...] = ("engine_other_units", "engine_diverged", "rhythm_decayed", "rhythm_dilated")
 """Those of which network and examination take a second or two."""
@@ -32,9 +30,7 @@ WEAK: dict[str, str] = {"auto": "two of 16 channels of a layer are dead, which i
 def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
     if FAULTS[name].subject in REAL:
         request.getfixturevalue("assets")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(plant(name))
+    report = ask_about(lambda: plant(name))
     assert right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
@@ -42,8 +38,4 @@ def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
 def test_nothing_is_said_against_a_sound_network(name: str, request: pytest.FixtureRequest) -> None:
     if name in REAL:
         request.getfixturevalue("assets")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        report = ask(SOUND[name]())
-    said = [finding for finding in report.findings if finding.severity != "note"]
-    assert not said, [str(finding) for finding in said]
+    assert not accusations(ask_about(SOUND[name]))
