@@ -132,6 +132,18 @@ def exp2(x: Tensor) -> Tensor:
     return torch.exp(real(x) * math.log(2))
 
 
+@formula("log10.default")
+def log10(x: Tensor) -> Tensor:
+    """Compute the logarithm to base 10."""
+    return torch.log(real(x)) / math.log(10)
+
+
+@formula("log2.default")
+def log2(x: Tensor) -> Tensor:
+    """Compute the logarithm to base 2."""
+    return torch.log(real(x)) / math.log(2)
+
+
 @formula("ldexp.Tensor")
 def ldexp(x: Tensor, power: Tensor) -> Tensor:
     """Compute x · 2^power."""
@@ -172,12 +184,12 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 @formula("pow.Tensor_Tensor float_power.Tensor_Tensor")
 def power(x: Tensor, y: Tensor) -> Tensor:
     """Compute x^y; of a negative number there are whole powers only, and 0 has powers above 0, or 0⁰ = 1."""
-    size = torch.exp(y * torch.log(x.abs().clamp(min=TINY)))
-    size = torch.where((x == 0) & (y > 0), 0.0, size)
     whole = torch.floor(y)
+    nothing = (x < 0) & (y != whole)  # whose logarithm is NaN, too
+    size = torch.exp(y * torch.log(torch.where(nothing, x, x.abs().clamp(min=TINY))))
+    size = torch.where((x == 0) & (y > 0), 0.0, size)
     sign = torch.where(whole - 2 * torch.floor(whole / 2) != 0, -1.0, 1.0)
-    nan = torch.sqrt((y == whole).float() - 0.5) * 0 + 1
-    return torch.where(x < 0, sign * size * nan, size)
+    return torch.where(x < 0, sign * size, size)
 
 
 @formula("pow.Scalar")
