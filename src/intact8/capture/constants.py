@@ -152,6 +152,22 @@ def writes_in_place(target: Any) -> bool:
     return bool(first is not None and first.alias_info is not None and first.alias_info.is_write)
 
 
+def unread_writes(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
+    """Return the operations that write into tensors of the model, as counters, of which no output is computed."""
+    found: set[torch.fx.Node] = set()
+    for held in (node for node in graph.nodes if node.op in ("placeholder", "get_attr")):
+        behind, pending = {held}, [held]
+        while pending:
+            users = [node for node in pending.pop().users if node not in behind]
+            behind.update(users)
+            pending += users
+        made = [node for node in behind if isinstance(node.target, torch._ops.OpOverload)]
+        writes = {node for node in made if writes_in_place(node.target)}
+        if len(made) == len(behind) - 1 and all(node.args[0] in behind for node in writes):
+            found |= writes
+    return frozenset(found)
+
+
 @dataclass(kw_only=True)
 class ConstantStore:
     """The tensors that a capture knows by name, and how those came about that are computed from parameters.

@@ -42,6 +42,7 @@ class Builder(ConstantStore):
     """State of one capture."""
 
     protected: dict[int, str]
+    unread: frozenset[torch.fx.Node] = frozenset()
     symbols: dict[Any, str | None] = field(default_factory=dict)
     bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     counted: dict[Any, Any] = field(default_factory=dict)
@@ -300,6 +301,11 @@ class Builder(ConstantStore):
         flat = [a for a in leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
         if flat and writes_in_place(target):
             owner = self.protected.get(flat[0].untyped_storage().data_ptr())
+            if owner is not None and call.fx in self.unread:
+                self.notes.append(f"the model changes {owner}, which nothing of its outputs depends on")
+                return flat[0]
+            if owner is not None and call.op == "copy_" and torch.equal(flat[0], args[1]):
+                return flat[0]  # as ``self.table = self.table.to(x.device)`` leaves it
             if owner is not None:
                 what = f"the forward pass changes {owner}"
                 why = "a quantized program keeps no state between calls"

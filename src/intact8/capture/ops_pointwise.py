@@ -348,6 +348,15 @@ def unary(fn: str, attrs: Iterable[str]) -> Handler:
     return handler
 
 
+@handles("round")
+def rounded(c: Call) -> Value:
+    """Record rounding to whole numbers, or to some decimals."""
+    factor = 10.0 ** (c.args.get("decimals") or 0)
+    if factor == 1:
+        return c.emit("unary", c["self"], fn="round")
+    return affine(c, c.emit("unary", affine(c, c["self"], factor, 0), fn="round"), 1 / factor, 0)
+
+
 handles("relu")(lambda c: c.emit("relu", c["self"]))
 handles("neg")(lambda c: affine(c, c["self"], -1, 0))
 for _name, _function in UNARY.items():

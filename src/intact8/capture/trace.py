@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, NotFunctional, Prefix, Value
-from intact8.capture.constants import Derived
+from intact8.capture.constants import Derived, unread_writes
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.graph import Graph, Node
@@ -304,7 +304,8 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
-    builder = Builder(root=model, named=named, protected=protected, constants=constants)
+    unread = unread_writes(program.graph)
+    builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
