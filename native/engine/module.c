@@ -210,12 +210,22 @@ FUNCTION(release_tensors) {
     Py_RETURN_NONE;
 }
 
+FUNCTION(use_team) {
+    if (!has_arguments("use_team", count, 1)) return NULL;
+    void *address = PyLong_AsVoidPtr(args[0]);
+    if (!address && PyErr_Occurred()) return NULL;
+    team_function given;
+    memcpy(&given, &address, sizeof given); /* C has no cast from objects to functions */
+    use_team(given);
+    Py_RETURN_NONE;
+}
+
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, "See _library.pyi."}
 
 static PyMethodDef methods[] = {
     METHOD(step_fields), METHOD(chain_operations), METHOD(instruction_set), METHOD(open_model), METHOD(add_constant),
     METHOD(open_plan), METHOD(workspace_bytes),
-    METHOD(value_offset), METHOD(run), METHOD(train),
+    METHOD(value_offset), METHOD(run), METHOD(train), METHOD(use_team),
     METHOD(tensor), METHOD(release_tensors), {NULL, NULL, 0, NULL},
 };
 

@@ -153,4 +153,12 @@ typedef void (*part_function)(void *job, int part, int thread);
    is in use by another call, or cannot be started, the caller runs them all one after the other. */
 HIDDEN void run_parts(part_function run, void *job, int parts, int threads);
 
+/* Calls body(data) on every thread of a team, the caller among them: GOMP_parallel of OpenMP. */
+typedef void (*team_function)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+
+/* Calls run(job, part, 0) once for every part on the threads of the team that `use_team` was given last, or of the pool.
+   Threads of OpenMP go on looking for work for milliseconds, on the processors that ours would need. */
+HIDDEN void use_team(team_function given);
+HIDDEN void run_parts_in_team(part_function run, void *job, int parts, int threads);
+
 #endif

@@ -132,22 +132,25 @@ typedef struct {
 static mutex busy = MUTEX_INITIALIZER;      /* held by the call that uses the pool */
 static worker workers[MAX_WORKERS + 1];     /* workers[i] is thread i of a job; 0, the caller, is not used */
 static int started, first_spins = SPINS;    /* how many workers there are */
-static struct {
+
+typedef struct {
     part_function run;
     void *job;
     int parts;
     atomic next; /* part */
-} current;
+} shared_job;
 
-static void take_parts(int thread) {
-    for (int part; (part = fetch_add(&current.next, 1)) < current.parts;) current.run(current.job, part, thread);
+static shared_job current;
+
+static void take_parts(shared_job *j, int thread) {
+    for (int part; (part = fetch_add(&j->next, 1)) < j->parts;) j->run(j->job, part, thread);
 }
 
 static void serve(worker *w) {
     for (;;) {
         await_state(&w->job, POSTED);
         if (!exchange_if(&w->job.state, POSTED, RUNNING)) continue; /* the caller took it back */
-        take_parts(w->number);
+        take_parts(&current, w->number);
         store(&w->job.state, IDLE);
         set_state(&w->done, 1);
     }
@@ -222,8 +225,26 @@ void run_parts(part_function run, void *job, int parts, int threads) {
         store(&workers[i].done.state, 0);
         set_state(&workers[i].job, POSTED);
     }
-    take_parts(0);
+    take_parts(&current, 0);
     for (int i = 1; i <= others; i++)
         if (!exchange_if(&workers[i].job.state, POSTED, IDLE)) await_state(&workers[i].done, 1);
     unlock(&busy);
+}
+
+/* ---- threads of a library that computes between our calls ------------------------------------------------------------ */
+
+static team_function team;
+
+void use_team(team_function given) { team = given; }
+
+static void take_shared(void *given) { take_parts((shared_job *)given, 0); }
+
+/* The team always has all its threads: OpenMP ends those that a smaller one leaves over. */
+void run_parts_in_team(part_function run, void *job, int parts, int threads) {
+    if (!team || threads < 2 || parts < 2) {
+        run_parts(run, job, parts, threads);
+        return;
+    }
+    shared_job j = {.run = run, .job = job, .parts = parts};
+    team(take_shared, &j, (unsigned)threads, 0);
 }

@@ -72,7 +72,7 @@ static void over(range_function run, const training_word *w, isize count, isize 
     if (count * work < GRAIN) threads = 1;
     const isize parts = threads > 1 ? min_size(count, (isize)threads * PARTS) : 1;
     range_job j = {run, w, count, (int)parts};
-    if (count > 0) run_parts(run_range, &j, (int)parts, threads);
+    if (count > 0) run_parts_in_team(run_range, &j, (int)parts, threads);
 }
 
 /* ---- batch norm with statistics of the batch, and the rounding behind it ---------------------------------------------- */

@@ -190,9 +190,16 @@ def rows_of_each(c: Call) -> Value | None:
     return c.reshape(c.emit("gather", merged, index, out=wide, axis=1))
 
 
+def the_same(index: Any) -> Any:
+    """Return indices as long as the batch that are all the same, as ``torch.zeros(batch).long()``, as one of them."""
+    full = index.full if isinstance(index, Prefix) else torch.zeros(0)
+    alike = full.numel() > 0 and bool((full == full.flatten()[0]).all())
+    return full.flatten()[:1].reshape([1] * full.ndim) if alike else index
+
+
 def same_of_each(c: Call) -> list[Tensor | None] | None:
     """Return the indices of x[:, i, …], which is x[arange(batch), i, …] where i is known; None for other indices."""
-    x, (first, *others) = c["self"], c["indices"]
+    x, (first, *others) = c["self"], map(the_same, c["indices"])
     known = beginning(first)
     if not isinstance(x, Value) or known is None or not others:
         return None

@@ -21,6 +21,7 @@ from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
+from intact8.capture.masked_writes import write_whole
 from intact8.capture.names import rename
 from intact8.capture.pytree import (
     HoldsSpecs,
@@ -304,6 +305,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
+    write_whole(program.graph_module)
     unread = unread_writes(program.graph)
     builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes

@@ -9,6 +9,7 @@ not, the caller computes the same with torch.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,6 +22,22 @@ try:
     from intact8.engines.native import _library
 except ImportError:  # the package was installed without a compiler
     _library = None  # type: ignore[assignment]
+
+
+def _team() -> int:
+    """Return the address of OpenMP's ``GOMP_parallel`` where torch's threads are its; else 0.
+
+    Between passes torch computes on these threads, and they look for work for milliseconds after that: other threads
+    would share processors with them.
+    """
+    try:
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):  # torch was built with other threads
+        return 0
+
+
+if _library is not None:
+    _library.use_team(_team())
 
 RUN = 4096
 """Elements whose products are added as floats (``RUN`` in ``native/engine/training.c``)."""

@@ -62,6 +62,9 @@ def train(name: str, threads: int, /, *words: int | float) -> None:
         TypeError: no pass has that name and so many words.
     """
 
+def use_team(address: int, /) -> None:
+    """Run passes of training on the threads of another library from now on, given its ``GOMP_parallel``; 0 for ours."""
+
 def tensor(code: int, bits: int, /, *shape: int) -> Handle:
     """Return a tensor of undefined values as a capsule of DLPack: kind of its type (0 int, 1 uint, 2 float), and bits.
 

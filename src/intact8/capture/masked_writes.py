@@ -1,0 +1,129 @@
+"""Elements that a mask chooses and that are written back to the places of the same mask: x[mask] = f(y[mask]).
+
+How many there are depends on the data, and programs have tensors of known sizes. What is computed element by element
+is the same for all elements, so that it is x = where(mask, f(y), x).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from intact8.capture.constants import leaves, writes_in_place
+from intact8.capture.fx_nodes import only_checked
+
+aten = torch.ops.aten
+
+WRITES = (aten.index_put.default, aten.index_put_.default)
+
+
+def write_whole(gm: GraphModule) -> None:
+    """Compute for all elements what is computed for those of a mask, where they come back to its places."""
+    for node in [*gm.graph.nodes]:
+        mask = _mask(node)
+        if mask is not None and (found := _between(node, mask)) is not None:
+            _rewrite(gm, mask, found)
+
+
+def _mask(node: Node) -> Node | None:
+    """Return the mask by which a node chooses elements, of the first dimensions of a tensor; None for others."""
+    if node.target not in (aten.index.Tensor, *WRITES) or len(node.args) < 2:
+        return None
+    indices = node.args[1]
+    alone = isinstance(indices, (list, tuple)) and len(indices) == 1 and isinstance(indices[0], Node)
+    mask = indices[0] if alone else None  # type: ignore[index, union-attr]
+    value = mask.meta.get("val") if isinstance(mask, Node) else None
+    return mask if isinstance(value, Tensor) and value.dtype == torch.bool else None  # type: ignore[return-value]
+
+
+def _same(a: Node | None, b: Node) -> bool:
+    """Return whether two masks are one, or the opposites of one."""
+    nots = (aten.bitwise_not.default, aten.logical_not.default)
+    while a is not None and a is not b and a.target in nots and b.target in nots:
+        a, b = a.args[0], b.args[0]  # type: ignore[assignment]
+    return a is b
+
+
+def _between(start: Node, mask: Node) -> list[Node] | None:
+    """Return the nodes from the choice of elements to where they are written, in order; None where they go elsewhere."""
+    if start.target is not aten.index.Tensor:
+        return None
+    found, pending = {start}, [start]
+    while pending:
+        node = pending.pop()
+        if node.target in WRITES:
+            continue
+        users = [user for user in node.users if user.users and not only_checked(user) or user.op == "output"]
+        users += [user for user in node.users if user.target in WRITES and user not in users]
+        others = [arg for arg in leaves([node.args[0], *node.args[2:]]) if isinstance(arg, Node)]
+        for near in [*users, *(others if node.target is not aten.index.Tensor else [])]:
+            if near in found:
+                continue
+            if _same(_mask(near), mask) and near.target is aten.index.Tensor:
+                pass
+            elif near.target in WRITES:
+                if not _same(_mask(near), mask) or near.args[0] in found or len(near.args) > 3 or near.kwargs:
+                    return None
+            elif not _elementwise(near):
+                return None
+            found.add(near)
+            pending.append(near)
+    if not any(node.target in WRITES for node in found):
+        return None
+    for node in found:  # every tensor that is computed with is one of the chosen elements, or the same for all
+        for arg in leaves([*node.args]):
+            value = arg.meta.get("val") if isinstance(arg, Node) else None
+            if arg not in found and node.target not in (aten.index.Tensor, *WRITES) and isinstance(value, Tensor):
+                if value.ndim >= node.meta["val"].ndim:
+                    return None
+    return [node for node in start.graph.nodes if node in found]
+
+
+def _elementwise(node: Node) -> bool:
+    """Return whether torch knows an operator to work on each element alone."""
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+
+
+def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
+    graph, whole = gm.graph, dict[Node, Node]()
+    mode = mask.meta["val"].fake_mode
+
+    def added(like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+        node = graph.call_function(target, args, kwargs)
+        values = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+        with mode:
+            node.meta = {**like.meta, "val": target(*values[0], **values[1])}  # type: ignore[misc]
+        return node
+
+    for node in found:
+        with graph.inserting_before(node):
+            if node.target is aten.index.Tensor:
+                whole[node] = added(node, aten.clone.default, node.args[0])
+            elif node.target not in WRITES:
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
+                whole[node] = added(node, node.target, *args, **kwargs)  # type: ignore[misc, arg-type]
+            else:
+                into, values = node.args[0], whole[node.args[2]]  # type: ignore[index]
+                places = mask
+                while places.meta["val"].ndim < values.meta["val"].ndim:
+                    places = added(node, aten.unsqueeze.default, places, -1)
+                written = added(node, aten.where.self, places, values, into)
+                if writes_in_place(node.target):
+                    written = added(node, aten.copy_.default, into, written)
+                node.replace_all_uses_with(written)
+                graph.erase_node(node)
+    for node in reversed(found):
+        if node.target not in WRITES:
+            _erase_sizes(node)
+            graph.erase_node(node)
+    gm.recompile()
+
+
+def _erase_sizes(node: Node) -> None:
+    """Erase what is made of the number of chosen elements: assertions about it."""
+    for user in [*node.users]:
+        _erase_sizes(user)
+        node.graph.erase_node(user)
