@@ -94,14 +94,17 @@ class Prefix:
     dims: tuple[Any, ...]
     starts: tuple[Any, ...] = ()
 
-    def counts(self, axis: int) -> Any:
-        """Return the size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not."""
+    def counts(self, axis: int, *, repeated: bool = False) -> Any:
+        """Return the size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not.
+
+        ``repeated``: it may be the same along other dimensions, in place of having none.
+        """
         if self.starts:
             return None
-        alone = all(n == 1 for i, n in enumerate(self.full.shape) if i != axis)
-        counting = torch.arange(self.full.numel(), device=self.full.device)
-        counts = self.full.dtype == torch.int64 and torch.equal(self.full.flatten(), counting)
-        return self.dims[axis] if alone and counts else None
+        row = self.full.movedim(axis, -1).reshape(-1, self.full.shape[axis])
+        counting = torch.arange(self.full.shape[axis], device=self.full.device)
+        counts = self.full.dtype == torch.int64 and (repeated or len(row) == 1) and bool((row == counting).all())
+        return self.dims[axis] if counts else None
 
 
 @dataclass

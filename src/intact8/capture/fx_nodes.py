@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Node
 
 from intact8.capture.aten_call import Call
 
@@ -49,3 +51,14 @@ def bound_arguments(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dic
 def is_view(target: Any) -> bool:
     """Return whether the results of an operator share memory with its arguments."""
     return any(a.alias_info is not None and not a.alias_info.is_write for a in target._schema.arguments)
+
+
+def added_like(like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+    """Add the call of an operator before another node, as if the same line of the model had made both."""
+    with like.graph.inserting_before(like):
+        node = like.graph.call_function(target, args, kwargs)
+    given, named = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+    found = next(n.meta["val"] for n in like.all_input_nodes if isinstance(n.meta.get("val"), FakeTensor))
+    with found.fake_mode:
+        node.meta = {**like.meta, "val": target(*given, **named)}
+    return node

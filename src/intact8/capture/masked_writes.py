@@ -13,11 +13,17 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from intact8.capture.constants import leaves, writes_in_place
-from intact8.capture.fx_nodes import only_checked
+from intact8.capture.fx_nodes import added_like, only_checked
 
 aten = torch.ops.aten
 
 WRITES = (aten.index_put.default, aten.index_put_.default)
+
+PARTIAL = {
+    *("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "div", "fmod", "remainder"),
+    *("acos", "asin", "acosh", "atanh", "xlogy", "logit", "erfinv"),
+}
+"""Functions that are not defined everywhere, or grow without bound: they see 1 in the place of other elements."""
 
 
 def write_whole(gm: GraphModule) -> None:
@@ -32,23 +38,22 @@ def _mask(node: Node) -> Node | None:
     """Return the mask by which a node chooses elements, of the first dimensions of a tensor; None for others."""
     if node.target not in (aten.index.Tensor, *WRITES) or len(node.args) < 2:
         return None
-    indices = node.args[1]
-    alone = isinstance(indices, (list, tuple)) and len(indices) == 1 and isinstance(indices[0], Node)
-    mask = indices[0] if alone else None  # type: ignore[index, union-attr]
-    value = mask.meta.get("val") if isinstance(mask, Node) else None
-    return mask if isinstance(value, Tensor) and value.dtype == torch.bool else None  # type: ignore[return-value]
+    indices: Any = node.args[1]
+    mask = indices[0] if len(indices) == 1 and isinstance(indices[0], Node) else None
+    value = mask.meta.get("val") if mask is not None else None
+    return mask if isinstance(value, Tensor) and value.dtype == torch.bool else None
 
 
-def _same(a: Node | None, b: Node) -> bool:
+def _same(a: Any, b: Any) -> bool:
     """Return whether two masks are one, or the opposites of one."""
     nots = (aten.bitwise_not.default, aten.logical_not.default)
     while a is not None and a is not b and a.target in nots and b.target in nots:
-        a, b = a.args[0], b.args[0]  # type: ignore[assignment]
+        a, b = a.args[0], b.args[0]
     return a is b
 
 
 def _between(start: Node, mask: Node) -> list[Node] | None:
-    """Return the nodes from the choice of elements to where they are written, in order; None where they go elsewhere."""
+    """Return the nodes from the choice of elements to where they are written, in order; None if they go elsewhere."""
     if start.target is not aten.index.Tensor:
         return None
     found, pending = {start}, [start]
@@ -56,7 +61,7 @@ def _between(start: Node, mask: Node) -> list[Node] | None:
         node = pending.pop()
         if node.target in WRITES:
             continue
-        users = [user for user in node.users if user.users and not only_checked(user) or user.op == "output"]
+        users = [user for user in node.users if (user.users and not only_checked(user)) or user.op == "output"]
         users += [user for user in node.users if user.target in WRITES and user not in users]
         others = [arg for arg in leaves([node.args[0], *node.args[2:]]) if isinstance(arg, Node)]
         for near in [*users, *(others if node.target is not aten.index.Tensor else [])]:
@@ -76,9 +81,9 @@ def _between(start: Node, mask: Node) -> list[Node] | None:
     for node in found:  # every tensor that is computed with is one of the chosen elements, or the same for all
         for arg in leaves([*node.args]):
             value = arg.meta.get("val") if isinstance(arg, Node) else None
-            if arg not in found and node.target not in (aten.index.Tensor, *WRITES) and isinstance(value, Tensor):
-                if value.ndim >= node.meta["val"].ndim:
-                    return None
+            apart = arg not in found and node.target not in (aten.index.Tensor, *WRITES)
+            if apart and isinstance(value, Tensor) and value.ndim >= node.meta["val"].ndim:
+                return None
     return [node for node in start.graph.nodes if node in found]
 
 
@@ -87,38 +92,47 @@ def _elementwise(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
 
 
-def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
-    graph, whole = gm.graph, dict[Node, Node]()
-    mode = mask.meta["val"].fake_mode
+def _partial(node: Node) -> bool:
+    """Return whether a node computes one of PARTIAL, other than a share or a square."""
+    name = str(node.target).split(".")[1].removesuffix("_")
+    if name in ("div", "pow"):
+        return isinstance(node.args[1], Node) or (name == "pow" and node.args[1] not in (2, 3, 4))
+    return name in PARTIAL
 
-    def added(like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
-        node = graph.call_function(target, args, kwargs)
-        values = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
-        with mode:
-            node.meta = {**like.meta, "val": target(*values[0], **values[1])}  # type: ignore[misc]
-        return node
+
+def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
+    whole = dict[Node, Node]()
+    partial = any(_partial(node) for node in found)
+
+    def among(node: Node, rank: int) -> Node:
+        """Return the mask as wide as what it chooses from."""
+        places = mask
+        while places.meta["val"].ndim < rank:
+            places = added_like(node, aten.unsqueeze.default, places, -1)
+        return places
 
     for node in found:
-        with graph.inserting_before(node):
-            if node.target is aten.index.Tensor:
-                whole[node] = added(node, aten.clone.default, node.args[0])
-            elif node.target not in WRITES:
-                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
-                whole[node] = added(node, node.target, *args, **kwargs)  # type: ignore[misc, arg-type]
-            else:
-                into, values = node.args[0], whole[node.args[2]]  # type: ignore[index]
-                places = mask
-                while places.meta["val"].ndim < values.meta["val"].ndim:
-                    places = added(node, aten.unsqueeze.default, places, -1)
-                written = added(node, aten.where.self, places, values, into)
-                if writes_in_place(node.target):
-                    written = added(node, aten.copy_.default, into, written)
-                node.replace_all_uses_with(written)
-                graph.erase_node(node)
+        given: Any = node.args
+        if node.target is aten.index.Tensor and partial:
+            places = among(node, given[0].meta["val"].ndim)
+            whole[node] = added_like(node, aten.where.ScalarOther, places, given[0], 1)
+        elif node.target is aten.index.Tensor:
+            whole[node] = added_like(node, aten.clone.default, given[0])
+        elif node.target not in WRITES:
+            args, kwargs = torch.fx.map_arg((given, node.kwargs), lambda n: whole.get(n, n))
+            whole[node] = added_like(node, node.target, *args, **kwargs)
+        else:
+            into, values = given[0], whole[given[2]]
+            places = among(node, values.meta["val"].ndim)
+            written = added_like(node, aten.where.self, places, values, into)
+            if writes_in_place(node.target):
+                written = added_like(node, aten.copy_.default, into, written)
+            node.replace_all_uses_with(written)
+            gm.graph.erase_node(node)
     for node in reversed(found):
         if node.target not in WRITES:
             _erase_sizes(node)
-            graph.erase_node(node)
+            gm.graph.erase_node(node)
     gm.recompile()
 
 

@@ -143,9 +143,9 @@ def beginning(index: Any) -> Prefix | None:
     return index if isinstance(index, Prefix) else None
 
 
-def counts_to(c: Call, known: Prefix, axis: int, length: Dim) -> bool:
+def counts_to(c: Call, known: Prefix, axis: int, length: Dim, *, repeated: bool = False) -> bool:
     """Return whether indices count 0, 1, 2 … along ``axis`` up to a length, and nothing else."""
-    size = known.counts(axis)
+    size = known.counts(axis, repeated=repeated)
     return size is not None and (size if isinstance(size, int) else c.builder.symbols[size]) == length
 
 
@@ -162,31 +162,59 @@ def from_front(c: Call, index: Value, size: int) -> Value:
     return c.emit("add", index, turns, out=shape, out_dtype="int64")
 
 
-def rows_of_each(c: Call) -> Value | None:
-    """Record x[arange(batch), i], rows of each sample that are computed; None where it is another way of indexing.
+def places_of_each(c: Call) -> tuple[Value, int] | None:
+    """Record the places x[arange(batch), i, j, …] in each sample, as if the indexed dimensions were one: (batch, …).
 
-    The sample numbers (batch, 1, …) broadcast with i (batch, …), or with several such indices of the dimensions behind.
+    The sample numbers (batch, 1, …) broadcast with i (batch, …), of which some may be known.
+
+    Returns:
+        The places, and how many dimensions are indexed behind the first; None where it is another way of indexing.
     """
     x, (first, *others) = c["self"], c["indices"]
     known = beginning(first)
-    if not isinstance(x, Value) or known is None or not any(isinstance(i, Value) for i in others):
+    computed = [i for i in others if isinstance(i, Value)]
+    if not isinstance(x, Value) or known is None or not computed:
         return None
-    shape, places = c.shape(x), next(c.shape(i) for i in others if isinstance(i, Value))
-    if any(not isinstance(i, Value) or c.shape(i) != places or c.dtype(i) != "int64" for i in others):
+    shape, places = c.shape(x), c.shape(computed[0])
+    if any(c.shape(i) != places or c.dtype(i) != "int64" for i in computed):
         return None
-    if places[:1] != shape[:1] or len(known.dims) != len(places) or not counts_to(c, known, 0, shape[0]):
+    given = [i for i in others if not isinstance(i, Value)]
+    if any(not isinstance(i, Tensor) or i.dtype != torch.int64 or i.ndim > len(places) for i in given):
         return None
-    sizes, rest = c.static(*shape[1 : len(others) + 1]), c.static(*shape[len(others) + 1 :])
-    count = math.prod(c.static(*places[1:]))
-    index, *behind = (from_front(c, i, size) for i, size in zip(others, sizes, strict=True))
-    for size, i in zip(sizes[1:], behind, strict=True):
-        index = c.emit("affine_scalar", index, out=places, out_dtype="int64", mul=size, add=0)
-        index = c.emit("add", index, i, out=places, out_dtype="int64")
-    wide = (shape[0], count, *rest)
-    index = c.reshape(index, (shape[0], count, *[1] * len(rest)))
+    if places[:1] != shape[:1] or len(known.dims) != len(places):
+        return None
+    if not counts_to(c, known, 0, shape[0], repeated=True):
+        return None
+    sizes = c.static(*shape[1 : len(others) + 1])
+    total: Value | None = None
+    added = torch.zeros((), dtype=torch.int64)
+    for at, (size, i) in enumerate(zip(sizes, others, strict=True)):
+        step = math.prod(sizes[at + 1 :])
+        if isinstance(i, Tensor):
+            added = added + i % size * step
+            continue
+        i = from_front(c, i, size)
+        i = i if step == 1 else c.emit("affine_scalar", i, out=places, out_dtype="int64", mul=step, add=0)
+        total = i if total is None else c.emit("add", total, i, out=places, out_dtype="int64")
+    if bool(added.any()):
+        total = c.emit("add", total, added, out=places, out_dtype="int64")
+    assert total is not None
+    return total, len(others)
+
+
+def rows_of_each(c: Call) -> Value | None:
+    """Record x[arange(batch), i], rows of each sample that are computed; None where it is another way of indexing."""
+    found = places_of_each(c)
+    if found is None:
+        return None
+    (index, indexed), x = found, c["self"]
+    shape, places = c.shape(x), c.shape(index)
+    rest = c.static(*shape[1 + indexed :])
+    wide = (shape[0], math.prod(c.static(*places[1:])), *rest)
+    index = c.reshape(index, (*wide[:2], *[1] * len(rest)))
     if c.shape(index) != wide:
         index = expanded(c, index, [], wide)
-    merged = c.reshape(x, (shape[0], math.prod(sizes), *rest))
+    merged = c.reshape(x, (shape[0], math.prod(c.static(*shape[1 : 1 + indexed])), *rest))
     return c.reshape(c.emit("gather", merged, index, out=wide, axis=1))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Value, handles
-from intact8.capture.ops_index import beginning, counts_to, everything
+from intact8.capture.ops_index import everything, places_of_each
 from intact8.capture.ops_pointwise import scalar
 from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded
 
@@ -128,30 +128,30 @@ def formula(c: Call) -> Any:
 
 @handles("index_put")
 def index_put(c: Call) -> Any:
-    """Record x[arange(batch), i] = rows as a scatter in each sample, other indices by a formula."""
-    x, indices = c["self"], c["indices"]
+    """Record x[arange(batch), i, …] = rows as a scatter in each sample, other indices by a formula."""
+    x = c["self"]
     if everything(c) and not c["accumulate"]:
         shape, y = c.shape(x), c.value(c.builder.made(c["values"], c.fx))
         y = c.reshape(y, (*[1] * (len(shape) - len(c.shape(y))), *c.shape(y)))
         extra = [batch_of(c)] if None in shape and None not in c.shape(y) else []
         return y if c.shape(y) == shape else expanded(c, y, extra, shape)
-    known = beginning(indices[0]) if len(indices) == 2 and isinstance(x, Value) else None
-    own = known is not None and len(known.dims) == 1 and counts_to(c, known, 0, c.shape(x)[0])
-    if not own or not isinstance(indices[1], Value) or c.shape(indices[1]) != c.shape(x)[:1]:
+    found = places_of_each(c)
+    if found is None:
         return c.builder.by_formula(c)
-    shape, values = c.shape(x), c.builder.made(c["values"], c.fx)
-    c.static(*shape[1:])
-    row = (shape[0], 1, *shape[2:])
-    place = c.reshape(indices[1], (shape[0], *[1] * (len(shape) - 1)))
+    (index, indexed), shape, values = found, c.shape(x), c.builder.made(c["values"], c.fx)
+    places, rest = c.shape(index), c.static(*shape[1 + indexed :])
+    written = (shape[0], math.prod(c.static(*places[1:])), *rest)
     number = scalar(c, values)
     if number is not None:
-        source = filled(c, number, row, c.dtype(x))
+        source = filled(c, number, written, c.dtype(x))
     else:
-        source = c.value(values)
-        source = c.reshape(source, (*[1] * (len(shape) - 1 - len(c.shape(source))), *c.shape(source)))
-        extra = [batch_of(c)] if None in row and None not in c.shape(source) else []
-        whole = (shape[0], *shape[2:])
-        source = c.reshape(source if c.shape(source) == whole else expanded(c, source, extra, whole), row)
-    if c.shape(place) != row:
-        place = expanded(c, place, [], row)
-    return c.move("scatter", x, place, source, out=shape, axis=1, reduce="sum" if c["accumulate"] else "none")
+        source, whole = c.value(values), (*places, *rest)
+        source = c.reshape(source, (*[1] * (len(whole) - len(c.shape(source))), *c.shape(source)))
+        extra = [batch_of(c)] if None not in c.shape(source) else []
+        source = c.reshape(source if c.shape(source) == whole else expanded(c, source, extra, whole), written)
+    index = c.reshape(index, (*written[:2], *[1] * len(rest)))
+    if c.shape(index) != written:
+        index = expanded(c, index, [], written)
+    merged = c.reshape(x, (shape[0], math.prod(c.static(*shape[1 : 1 + indexed])), *rest))
+    reduce = "sum" if c["accumulate"] else "none"
+    return c.reshape(c.move("scatter", merged, index, source, out=c.shape(merged), axis=1, reduce=reduce), shape)

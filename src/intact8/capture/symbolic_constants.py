@@ -33,7 +33,7 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 
 _NAMES = """
 arange slice unsqueeze squeeze expand expand_as broadcast_to permute transpose zeros ones full new_zeros new_ones
-new_full zeros_like ones_like full_like tril triu gather embedding cumsum diff index matmul cat
+new_full zeros_like ones_like full_like tril triu gather embedding cumsum diff index matmul cat view reshape repeat
 """
 COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
@@ -116,7 +116,19 @@ def as_tensor(call: Call, size: torch.SymInt) -> Value | None:
 
 
 def _mixes_places(call: Call) -> bool:
-    """Return whether a dimension that changes is summed over, or something is put behind it."""
+    """Return whether a dimension that changes is summed over or split, or something is put behind it."""
+    if call.op in ("view", "reshape", "repeat"):
+        x, sizes = call["self"], call.fx.meta["val"].shape
+        dims = list(x.dims if isinstance(x, Prefix) else x.shape)
+        if call.op != "repeat":
+            wanted = [d.node.expr if isinstance(d, torch.SymInt) else d for d in sizes]
+            return [d for d in dims if d != 1] != [d for d in wanted if d != 1]
+        dims = [*[1] * (len(sizes) - len(dims)), *dims]
+        times = call["repeats"]
+        return any(
+            d != 1 and n != 1 and not (isinstance(d, int) and isinstance(n, int))
+            for d, n in zip(dims, times, strict=True)
+        )
     if call.op == "matmul":
         sides = [Prefix(x, tuple(x.shape)) if isinstance(x, Tensor) else x for x in (call["self"], call["other"])]
         if not all(isinstance(x, Prefix) and len(x.dims) > 1 for x in sides):

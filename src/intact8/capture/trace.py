@@ -19,6 +19,7 @@ from intact8.capture.aten_call import BatchError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
+from intact8.capture.flat_rows import index_samples
 from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.masked_writes import write_whole
@@ -306,6 +307,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
     write_whole(program.graph_module)
+    index_samples(program.graph_module)
     unread = unread_writes(program.graph)
     builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes
