@@ -328,6 +328,10 @@ def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec],
 def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
     # A model whose one argument is the dict itself has inputs named "batch.image", "batch.mask".
     places = arguments(name for name, _, _ in specs)
+    owners = {name.rpartition(".")[0] for name, _, _ in specs}
+    itself = len(places) == 1 and len(owners) > 1 and places[0] not in batch
+    if itself:  # and it holds more than tensors
+        batch = {places[0]: {k: v for k, v in batch.items() if k not in ignored and k not in LABELS}}
     if any(nests(batch.get(place)) for place in places):
         absent = [place for place in places if place not in batch]
         if absent:
@@ -338,7 +342,6 @@ def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ig
             )
         values = _nested(places, [batch[place] for place in places], specs, index)
         return (), dict(zip(places, values, strict=True))
-    owners = {name.rpartition(".")[0] for name, _, _ in specs}
     nested = len(owners) == 1 and owners != {""} and not any(name in batch for name, _, _ in specs)
     keys = [name.rpartition(".")[2] if nested else name for name, _, _ in specs]
     missing = [k for k in keys if k not in batch]

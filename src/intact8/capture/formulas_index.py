@@ -298,12 +298,13 @@ def searchsorted(
 # Running results ------------------------------------------------------------------------------------------------------
 
 
-def scan(x: Tensor, dim: int, combine: Callable[[Tensor, Tensor], Tensor], neutral: float) -> Tensor:
+def scan(x: Tensor, dim: int, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Combine every element with all before it, in steps that double (Hillis and Steele 1986)."""
     dim, size, step = dim % max(x.ndim, 1), x.shape[dim], 1
     while step < size:
-        before = F.pad(x.narrow(dim, 0, size - step), [0, 0] * (x.ndim - 1 - dim) + [step, 0], value=neutral)
-        x, step = combine(x, before), 2 * step
+        later = combine(x.narrow(dim, step, size - step), x.narrow(dim, 0, size - step))
+        x = torch.cat([x.narrow(dim, 0, step), later], dim)
+        step *= 2
     return x
 
 
@@ -311,23 +312,23 @@ def scan(x: Tensor, dim: int, combine: Callable[[Tensor, Tensor], Tensor], neutr
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Compute products up to every element."""
     x = x if dtype is None else x.to(dtype)
-    return scan(x, dim, torch.mul, 1.0)
+    return scan(x, dim, torch.mul)
 
 
 @formula("logcumsumexp.default")
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """Compute log(Σ e^x) up to every element."""
-    return scan(x, dim, logaddexp, LEAST)
+    return scan(x, dim, logaddexp)
 
 
 def running(x: Tensor, dim: int, sign: int) -> Any:
     """Compute the largest element up to every one, and the last place that has it."""
-    values = scan(sign * x, dim, torch.maximum, LEAST)
+    values = scan(sign * x, dim, torch.maximum)
     shape = [1] * x.ndim
     shape[dim] = -1
     places = torch.arange(x.shape[dim], device=x.device).reshape(shape).expand(x.shape)
     marked = torch.where(sign * x >= values, places, 0)
-    return sign * values, scan(marked, dim, torch.maximum, 0)
+    return sign * values, scan(marked, dim, torch.maximum)
 
 
 @formula("cummax.default")
