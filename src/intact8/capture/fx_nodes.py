@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
 from intact8.capture.aten_call import Call
+from intact8.capture.constants import writes_in_place
 
 
 def only_checked(node: torch.fx.Node) -> bool:
@@ -51,6 +52,12 @@ def bound_arguments(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dic
 def is_view(target: Any) -> bool:
     """Return whether the results of an operator share memory with its arguments."""
     return any(a.alias_info is not None and not a.alias_info.is_write for a in target._schema.arguments)
+
+
+def written(node: Node) -> bool:
+    """Return whether something is written into what a node makes, or into a view of it."""
+    own = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload) and user.args[:1] == (node,)]
+    return any(writes_in_place(user.target) or (is_view(user.target) and written(user)) for user in own)
 
 
 def added_like(like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:

@@ -15,7 +15,7 @@ from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Shape, Value, handles
 from intact8.capture.constants import mapped
 from intact8.capture.ops_index import MAX_PIECES, gather
-from intact8.capture.ops_shape import concatenated, permuted
+from intact8.capture.ops_shape import concatenated, cut, permuted
 
 
 @handles("roll")
@@ -65,6 +65,8 @@ def rearrange(c: Call) -> Value:
         found = gather(c, concatenated(c, flat, 0), 0, places(c, sizes, 0), most)
         return c.reshape(found)
     if any(shape[:1] != (None,) for shape in (*shapes, c.out_shape)):
+        if (beside := put_between(c)) is not None:
+            return beside
         raise c.mixes("elements are moved between samples")
     sizes = [c.static(*shape[1:]) for shape in shapes]
     taken = of_each_sample(c, sizes)
@@ -96,6 +98,25 @@ def places(c: Call, sizes: list[list[int]], batch: int) -> Tensor:
     target: Any = c.fx.target
     found: Tensor = target(**values)
     return found
+
+
+def put_between(c: Call) -> Value | None:
+    """Record a part that is put between what is before and behind it along a dimension that is not the batch; None for
+    other operators."""
+    if c.op.removesuffix("_copy") not in ("select_scatter", "slice_scatter") or c.args.get("step", 1) != 1:
+        return None
+    x, part = c.value(c["self"]), c.value(c["src"])
+    shape, axis = c.shape(x), c.axis(c["dim"], x)
+    (length,) = c.static(shape[axis])
+    if c.op == "select_scatter":
+        start = c["index"] % length
+        end = start + 1
+    else:
+        start, end, _ = slice(c["start"], c["end"]).indices(length)
+    part = c.reshape(part, [max(end - start, 0) if a == axis else n for a, n in enumerate(shape)])
+    parts = [cut(c, x, axis, 0, start)] if start else []
+    parts += [part, *([cut(c, x, axis, end, length)] if end < length else [])]
+    return part if len(parts) == 1 else concatenated(c, parts, axis)
 
 
 def of_each_sample(c: Call, sizes: list[list[int]]) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import Dim, added, limits_of, summands
 from intact8.capture.aten_call import Call, Prefix, Value, say_limit
 from intact8.capture.constants import leaves
+from intact8.capture.fx_nodes import written
 from intact8.capture.ops_shape import WHOLE, batch_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ new_full zeros_like ones_like full_like tril triu gather embedding cumsum diff i
 COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
 
+MADE = ("zeros", "ones", "full")
+"""Operators that make tensors, which may be filled afterwards."""
+
 SOME_SIZE = 5
 """Constants are computed with this size of a dimension without a limit; only what does not depend on it is used."""
 
@@ -48,7 +52,7 @@ SIZES = ("size", "end")
 def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Compute an operation on the largest sizes: a Prefix or a tensor; None where no part of it is the result."""
     builder, val = call.builder, call.fx.meta.get("val")
-    if call.op not in COMMUTING or not isinstance(val, Tensor):
+    if call.op not in COMMUTING or not isinstance(val, Tensor) or (call.op in MADE and written(call.fx)):
         return None
     dims = [d.node.expr if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer else int(d) for d in val.shape]
     if any(d not in builder.symbols and builder.sum_of(d) is None for d in dims if not isinstance(d, int)):
