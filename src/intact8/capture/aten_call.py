@@ -33,18 +33,12 @@ PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimens
 """Remedies that many refusals have."""
 
 
-def say_limit(name: Any) -> str:
-    """Return the remedy where a dimension needs a largest size.
-
-    Example:
-        >>> say_limit("length")
-        'say how long it can be: torch.export.Dim("length", max=512)'
-    """
-    return f'say how long it can be: torch.export.Dim("{name}", max=512)'
-
-
 class BatchError(CaptureError):
     """The model mixes samples, or uses their number: it can be captured for one batch size only."""
+
+
+class LimitError(CaptureError):
+    """A constant is as long as a dimension that changes, and nobody has said how long that can be."""
 
 
 class NotFunctional(CaptureError):
@@ -221,6 +215,11 @@ class Call:
     def mixes(self, what: str, *, why: str = "its size is only known when the program runs") -> BatchError:
         """Return the error for what mixes samples of one batch: capture goes on with a fixed batch size, or says so."""
         return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
+
+    def unlimited(self, what: str, name: Any, *, why: str) -> LimitError:
+        """Return the error for a dimension that needs a largest size."""
+        remedy = f'say how long it can be: torch.export.Dim("{name}", max=512)'
+        return LimitError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
 
     def in_place(self, into: str) -> NotFunctional:
         """Return the error for a write that cannot be followed."""

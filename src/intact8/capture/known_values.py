@@ -42,17 +42,21 @@ class Numbers:
 
 
 @contextmanager
-def known_numbers(model: nn.Module) -> Iterator[Numbers]:
+def known_numbers(model: nn.Module, flags: bool = False) -> Iterator[Numbers]:
     """Let integer buffers of no dimension that are in no state dict (strides, paddings) be numbers in this block.
 
     torch.export makes an input of every buffer, whose values no size can depend on.
+
+    ``flags``: those in state dicts, too, and such of one element, as tell whether a layer has seen its first data.
     """
     numbers = Numbers()
     found = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None and name in getattr(module, "_non_persistent_buffers_set", ()) and _is_number(buffer)
+        if buffer is not None
+        and (flags or name in getattr(module, "_non_persistent_buffers_set", ()))
+        and _is_number(buffer, flags)
     ]
     if not found:
         yield numbers
@@ -74,8 +78,8 @@ def known_numbers(model: nn.Module) -> Iterator[Numbers]:
                 module._buffers[name] = module._buffers.pop(name)
 
 
-def _is_number(buffer: Tensor) -> bool:
-    if buffer.dim() or buffer.dtype.is_floating_point or buffer.dtype.is_complex:
+def _is_number(buffer: Tensor, flags: bool) -> bool:
+    if buffer.numel() != 1 or (buffer.dim() and not flags) or buffer.dtype.is_floating_point or buffer.dtype.is_complex:
         return False
     return buffer.device.type == "cpu"  # elsewhere reading it would wait for the device
 

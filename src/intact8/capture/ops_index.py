@@ -12,7 +12,7 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
-from intact8.capture.ops_shape import batch_of, cut, expanded, gathered, joined, spatial
+from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded, gathered, joined, spatial
 from intact8.errors import CaptureError
 
 MAX_PIECES = 64
@@ -311,6 +311,10 @@ def index(c: Call) -> Any:
     if len(known) < count or not neighbours:
         return c.builder.by_formula(c)
     x = c.value(x)
+    if count == 1 and isinstance(c.shape(x)[first], str) and known[0].numel() <= MAX_PIECES:  # x[:, [-1]]
+        pieces = [cut(c, x, first, i, i + 1) for i in known[0].flatten().tolist()]
+        y = pieces[0] if len(pieces) == 1 else concatenated(c, pieces, first)
+        return c.reshape(y, [*c.shape(x)[:first], *known[0].shape, *c.shape(x)[first + 1 :]])
     sizes = c.static(*c.shape(x)[first : first + count])
     merged = c.reshape(x, [*c.shape(x)[:first], math.prod(sizes), *c.shape(x)[first + count :]])
     flat = torch.zeros((), dtype=torch.int64)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles, say_limit
+from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
 from intact8.capture.constants import FOLLOWING
 from intact8.capture.ops_pointwise import inverse
 from intact8.capture.ops_shape import expanded, permuted
@@ -172,7 +172,7 @@ def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
         name = next(n for n, size in zip((length, keys), sizes, strict=True) if size is None)
         if name is None:
             c.static(name)
-        raise c.error(f"a causal mask as long as {name}", why="it has no largest size", remedy=say_limit(name))
+        raise c.unlimited(f"a causal mask as long as {name}", name, why="it has no largest size")
     mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
     symbols = {name: symbol for symbol, name in c.builder.symbols.items() if name is not None}
     dims = tuple(symbols[n] if isinstance(n, str) else n for n in (length, keys))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, limits_of
-from intact8.capture.aten_call import Call, Prefix, Value, finite, handles, say_limit
+from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
 
 MOST_PIECES = 1024
 """Padding by a tensor's own values becomes at most this many slices, and a gather where there are more."""
@@ -115,7 +115,7 @@ def from_end(c: Call, x: Value, axis: int, start: int, end: int) -> Value:
     most = c.builder.bounds[str(length)][1] if symbol is not None else None
     if most is None:
         what, why = f"elements of {length} are counted from its end", "their places are computed up to a largest size"
-        raise c.error(what, why=why, remedy=say_limit(length))
+        raise c.unlimited(what, length, why=why)
     size = c.builder.materialize(Prefix(torch.arange(most + 1), (1,), (symbol,)), c.fx)
     places = c.emit("add", size, torch.arange(start, end), out=(end - start,), out_dtype="int64")
     wide = resized(c, x, axis, end - start)

@@ -16,7 +16,7 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added, limits_of, summands
-from intact8.capture.aten_call import Call, Prefix, Value, say_limit
+from intact8.capture.aten_call import Call, Prefix, Value
 from intact8.capture.constants import leaves
 from intact8.capture.fx_nodes import written
 from intact8.capture.ops_shape import WHOLE, batch_of
@@ -279,5 +279,5 @@ def _limited(c: Call, size: int | str) -> int | str:
         name = next(n for n in summands(size)[0] if c.builder.bounds[n][1] is None)
         what = f"a constant as long as {size}, which has no largest size"
         why = "constants are computed once, at the largest size"
-        raise c.error(what, why=why, remedy=say_limit(name))
+        raise c.unlimited(what, name, why=why)
     return size

@@ -21,6 +21,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from intact8.capture.data_attribute import DataAttribute
@@ -287,14 +288,16 @@ def export(
     # A model that cannot be exported by what it does when it is compiled is exported by what it does in a call.
     failures: list[BaseException] = []
     told: BaseException | None = None
-    # A model that remembers the shape it saw last fixes it where it comes again: one sample more.
+    # A model that remembers the shape it saw last fixes it where it comes again: one sample more, and one longer.
     attempts = ((True, 0), (True, 1), (False, 0)) if dynamic_batch else ((False, 0),)
-    asked = Asked()
+    asked, remembered = Asked(), None
     for strict, eager in ((False, False), (False, True), (True, False)):
         if eager and not asked.some:
             continue
         reason = ""
         for dynamic, more in attempts:
+            if remembered is not None and not more:
+                break
             try:
                 with nullcontext() if strict else answered(asked, eager):
                     program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
@@ -308,11 +311,29 @@ def export(
                 counted = SPECIALIZED in str(error)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
-                return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
+                found = Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
+                if remembered is None and (dynamic, more + 1) in attempts and _fixes(program, named or {}):
+                    remembered = found  # sizes that came again
+                    continue
+                return found if remembered is None or not _fixes(program, named or {}) else remembered
+        if remembered is not None:
+            return remembered
         told = failures[-1] if eager else told or failures[-1]  # what stops it in a call is what its user can change
     assert told is not None
     refuse_leftovers(model)
     raise not_followed(model, told) from told
+
+
+def _fixes(program: ExportedProgram, named: Mapping[int, Collection[int]]) -> bool:
+    """Return whether an export has made a number of a dimension that was to stay free."""
+    inputs = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT}
+    given = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
+    return any(
+        isinstance(val, Tensor)
+        and not (isinstance(size := val.shape[dim], torch.SymInt) and size.node.expr.free_symbols)
+        for at, val in enumerate(given)
+        for dim in named.get(at, ())
+    )
 
 
 def refuse_leftovers(model: nn.Module) -> None:
@@ -360,7 +381,7 @@ def _with_dynamic(
     named: Mapping[int, Collection[int]],
     more: int,
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    """Return the inputs, with ``more`` samples than given, and the dynamic shapes for them.
+    """Return the inputs, ``more`` longer along free dimensions than given, and the dynamic shapes for them.
 
     A size of one is doubled, because torch specializes 1.
     """
@@ -371,7 +392,8 @@ def _with_dynamic(
         free = dict.fromkeys(named.get(i, ()), Dim.AUTO)
         if dynamic_batch and isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == batch:
             free[0] = Dim.DYNAMIC
-            leaf = torch.cat([leaf, *[leaf[:1]] * more])
+        for dim in free if isinstance(leaf, Tensor) else ():
+            leaf = torch.cat([leaf, *[leaf.narrow(dim, 0, 1)] * more], dim)
         shapes.append(free or None)
         if free:
             # This copies in any case: torch writes marks of its own onto tensors with dynamic dimensions.
@@ -406,10 +428,19 @@ def _export(
                 exported = _followed(model, made)
             if not numbers.changed:  # it does not count its calls, say
                 return exported
-        except Exception:
-            if not numbers.some:
+        except Exception as error:
+            if not numbers.some and not values_decide(error):
                 raise
-        return _followed(model, made)
+        try:
+            return _followed(model, made)
+        except Exception as error:
+            if not values_decide(error):
+                raise
+            with known_numbers(model, flags=True) as numbers:  # values of the model may decide, not of its input
+                exported = _followed(model, made)
+            if not numbers.some or numbers.changed:
+                raise
+            return exported
 
 
 SPECIALIZED = "specialized it to be a constant"

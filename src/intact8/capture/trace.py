@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
-from intact8.capture.aten_call import BatchError, NotFunctional, Prefix, Value
+from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
@@ -187,14 +187,20 @@ def _capture(
         places = ", ".join(
             f"{name} (dimension {axis} of {key})" for key, dims in wanted.names.items() for axis, name in dims.items()
         )
-        try:
-            captured = _any_batch(example, dynamic_batch, named, wanted)
-            note = f"may change from call to call: {places}"
-            return replace(captured, notes=(*captured.notes, note))
-        except CaptureError as error:
-            if not wanted.found:
-                raise
-            note = f"fixed to the example's size: {places}: {error}"
+        note = f"may change from call to call: {places}"
+        # Constants as long as a dimension that was found in data get a length that suits most, or what was seen.
+        for tried in (wanted, wanted.limited(USUAL_LENGTH), wanted.limited(1)) if wanted.found else (wanted,):
+            try:
+                captured = _any_batch(example, dynamic_batch, named, tried)
+                limits = ", ".join(f"{name} up to {most}" for name, (_, most) in tried.bounds.items())
+                return replace(captured, notes=(*captured.notes, f"{note}; {limits}" if limits else note))
+            except CaptureError as error:
+                if not wanted.found:
+                    raise
+                refused = error
+            if tried is wanted and not isinstance(refused, LimitError):
+                break
+        note = f"fixed to the example's size: {places}: {refused}"
         captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
     return replace(captured, notes=(*captured.notes, note))
 
@@ -245,6 +251,9 @@ class Example:
                 require_agreement(self.model, captured, self.args, self.kwargs, whole=True)
         return captured
 
+
+USUAL_LENGTH = 512
+"""Length to which constants are made that are as long as a dimension of which only some sizes are known."""
 
 SAMPLES = "samples"
 """Name of dimension 1 where it is the batch."""
