@@ -64,6 +64,15 @@ def test_two_inputs_by_position_and_by_key() -> None:
         assert [t.dtype for t in flat(call)] == [torch.float32, torch.int64]
 
 
+def test_one_dict_that_holds_lists() -> None:
+    specs = [(name, "float32", (None, 3)) for name in ("d.a", "d.b.0", "d.b.1")]
+    given = {"a": X, "b": [X, X + 1]}
+    for batch in ((given,), (given, IDS), {**given, "labels": IDS}, {"d": given}):
+        ((args, kwargs),) = calls([batch], specs)
+        taken = kwargs["d"] if kwargs else args[0]
+        assert list(taken) == ["a", "b"] and torch.equal(taken["b"][1], X + 1)
+
+
 class Pair(nn.Module):
     """Takes two tensors as one argument."""
 

@@ -248,3 +248,66 @@ def test_a_table_that_may_be_too_short_is_refused_with_the_limit_to_give() -> No
     asked = {"cache": {1: Dim("past", max=99)}}
     with pytest.raises(CaptureError, match=r"row 99 of a table of 30 rows.*give it a limit"):
         capture(Windows(False).eval(), (torch.randn(2, 1, 4), torch.randn(2, 5, 4)), dynamic_shapes=asked)
+
+
+class Last(nn.Module):
+    """The last position, chosen by a list."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, [-1], :].relu() + x[:, [0, 1]].sum(1, keepdim=True)
+
+
+def test_positions_are_chosen_by_lists_of_numbers() -> None:
+    captured = capture(Last(), torch.randn(2, 6, 4), dynamic_shapes={"x": {1: Dim("sequence", min=2, max=16)}})
+    for length in (2, 6, 9):
+        x = torch.randn(3, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), Last()(x), atol=1e-5, rtol=1e-5)
+
+
+class Remembering(nn.Module):
+    """A mask that is kept for the length that was seen last, as in PyTorch's tutorial of language models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.mask is None or self.mask.size(0) != x.shape[1]:
+            self.mask = torch.triu(torch.full((x.shape[1], x.shape[1]), float("-inf")), diagonal=1)
+        return (x @ x.transpose(1, 2) + self.mask).softmax(-1) @ x
+
+
+class Distances(nn.Module):
+    """Attention that falls with the distance of positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        at = torch.arange(x.shape[1])
+        return (x @ x.transpose(1, 2) - 0.1 * (at[:, None] - at[None]).abs()).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("kind", [Remembering, Distances])
+def test_lengths_found_in_data_get_a_limit_where_constants_need_one(kind: type[nn.Module]) -> None:
+    found = Dynamic({"x": {1: "sequence"}}, {}, found=True, largest={"sequence": 9})
+    captured = capture(kind(), torch.randn(2, 6, 4), dynamic_shapes=found)
+    assert any("sequence up to 512" in note for note in captured.notes)
+    for length in (3, 6, 12):
+        x = torch.randn(3, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), kind()(x), atol=1e-5, rtol=1e-5)
+
+
+class Table(nn.Module):
+    """Positions of which only a few are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(9, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        at = torch.arange(x.shape[1])
+        return x + self.rows(at) + (at[:, None] * at[None]).float().softmax(-1)[:, :1]
+
+
+def test_a_limit_is_what_was_seen_where_no_more_is_possible() -> None:
+    found = Dynamic({"x": {1: "sequence"}}, {}, found=True, largest={"sequence": 9})
+    captured = capture(Table(), torch.randn(2, 6, 4), dynamic_shapes=found)
+    assert any("sequence up to 9" in note for note in captured.notes)

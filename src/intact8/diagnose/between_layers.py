@@ -36,7 +36,7 @@ from intact8.recipe.recipe import CHOSEN_BETWEEN_LAYERS, FLOAT_BETWEEN_LAYERS, R
 from intact8.simulation.prepare import rebuild, simulate_again
 from intact8.simulation.simulation import OWN_MODULES, Simulation
 
-FEW = 16
+FEW = 31
 """Samples, at most, of which some are held out."""
 
 PARTS = 4

@@ -1,0 +1,190 @@
+"""Rows that are indexed sample by sample, elements that a mask chooses, and tensors that are filled step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from intact8.capture import capture
+from intact8.errors import CaptureError
+
+from .helpers import check
+
+Function = Callable[[Tensor], Any]
+
+
+class Made(nn.Module):
+    """A module from a function of its input."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def nearest(x: Tensor) -> Tensor:
+    """Return the three rows that are most like each row: (batch, rows, 3)."""
+    return torch.cdist(x, x).topk(3, largest=False)[1]
+
+
+def of_each_by_repeated_numbers(x: Tensor) -> Tensor:
+    i = nearest(x)
+    return x[torch.arange(len(x)).view(len(x), 1, 1).repeat(1, x.shape[1], 3), i, :].amax(2)
+
+
+def of_heads(x: Tensor) -> Tensor:
+    h = x.unflatten(2, (2, 4)).transpose(1, 2)
+    i = h.norm(dim=-1).topk(3)[1]
+    return h[torch.arange(len(x))[:, None, None], torch.arange(2)[None, :, None], i]
+
+
+def of_heads_written(x: Tensor) -> Tensor:
+    h = x.unflatten(2, (2, 4)).transpose(1, 2)
+    i = h.norm(dim=-1).topk(3)[1]
+    y = h.mean(2, keepdim=True).expand(-1, 2, x.shape[1], 4).clone()
+    y[torch.arange(len(x))[:, None, None], torch.arange(2)[None, :, None], i] = 1.5 * h[:, :, :3]
+    return y
+
+
+def of_all_samples_at_once(x: Tensor) -> Tensor:
+    batch, count, channels = x.shape
+    i = nearest(x) + torch.arange(0, batch).view(-1, 1, 1) * count
+    return x.view(batch * count, channels)[i.view(-1), :].view(batch, count, 3, channels).amax(2)
+
+
+def the_first_of_each(x: Tensor) -> Tensor:
+    return x[torch.arange(len(x)), torch.zeros(len(x), dtype=torch.long), :]
+
+
+def known_and_computed(x: Tensor) -> Tensor:
+    i, j, each = x.mean(2).argmax(1), x.mean(1).argmax(1), torch.arange(len(x))
+    y = x * 1
+    y[each, i, j] = 5.0
+    return y.sum(2) + x[each, i, 2][:, None] + x[each, -1, j][:, None]
+
+
+ROWS = [
+    of_each_by_repeated_numbers, of_heads, of_heads_written, of_all_samples_at_once, the_first_of_each,
+    known_and_computed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ROWS)
+def test_rows_are_indexed_in_any_number_of_samples(function: Function) -> None:
+    torch.manual_seed(0)
+    captured = check(Made(function), torch.randn(4, 5, 8))
+    assert captured.graph.dynamic_batch
+
+
+def replaced(x: Tensor) -> Tensor:
+    y, z, mask = x * 1, x.flip(1), x > 0.5
+    y[mask] = z[mask]
+    return y
+
+
+def scaled_in_place(x: Tensor) -> Tensor:
+    y = x * 1
+    y[y > 0.5] *= 0.5
+    return y
+
+
+def both_sides(x: Tensor) -> Tensor:
+    y, mask = x * 1, x > 0.1
+    y[mask] = 1 / y[mask].sqrt()
+    y[~mask] = y[~mask] ** 2 - torch.ones(())
+    return y
+
+
+def logarithms_of_rows(x: Tensor) -> Tensor:
+    y = x.unflatten(1, (2, 4))
+    mask = (y > 0).all(2)
+    y[mask] = torch.log(y[mask]) + torch.arange(4.0)
+    return y
+
+
+def nearest_so_far(x: Tensor) -> Tensor:
+    least = torch.ones(len(x), 8) * 1e10
+    for d in (x.abs(), (x - 1).abs()):
+        mask = d < least
+        least[mask] = d[mask]
+    return least
+
+
+MASKS = [replaced, scaled_in_place, both_sides, logarithms_of_rows, nearest_so_far]
+
+
+@pytest.mark.parametrize("function", MASKS)
+def test_elements_that_come_back_to_the_places_of_their_mask(function: Function) -> None:
+    torch.manual_seed(0)
+    captured = check(Made(function), torch.randn(4, 8))
+    assert captured.graph.dynamic_batch
+
+
+@pytest.mark.parametrize("function", [lambda x: x[x > 0.5].sum(), lambda x: x[x > 0.5]])
+def test_elements_that_go_elsewhere_are_refused(function: Function) -> None:
+    with pytest.raises(CaptureError, match="how many elements a mask chooses"):
+        capture(Made(function), torch.randn(4, 8))
+
+
+def steps(x: Tensor) -> Tensor:
+    y = torch.zeros(len(x), 3, 4)
+    for i in range(3):
+        y[:, i] = x[:, 2 * i : 2 * i + 4] * (i + 1)
+    return y
+
+
+def steps_first(x: Tensor) -> Tensor:
+    y = torch.full((3, len(x), 4), 0.5)
+    for i in range(2):
+        y[i + 1] = x[:, 2 * i : 2 * i + 4]
+    return y.transpose(0, 1)
+
+
+@pytest.mark.parametrize("function", [steps, steps_first])
+def test_tensors_as_long_as_the_batch_are_filled(function: Function) -> None:
+    torch.manual_seed(0)
+    captured = check(Made(function), torch.randn(4, 8))
+    assert captured.graph.dynamic_batch
+
+
+class Held(nn.Module):
+    """Buffers that are written, though their values stay, or nothing reads them."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.register_buffer("scale", torch.rand(8) + 0.5)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("begun", torch.tensor(1, dtype=torch.uint8))
+        self.register_buffer("set", torch.tensor([True]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.what == "moved":
+            self.scale = self.scale.to(x.device)
+        if self.what == "counted":
+            self.steps += 1
+        if self.what == "begun" and self.begun.item() == 0:
+            self.scale.copy_(x.mean(0))
+        if self.what == "set" and not self.set:
+            self.scale.copy_(x.mean(0))
+        if self.what == "used":
+            self.steps += 1
+            return x * self.scale + self.steps
+        return x * self.scale
+
+
+@pytest.mark.parametrize("what", ["moved", "counted", "begun", "set"])
+def test_buffers_that_keep_their_values_or_that_nothing_reads(what: str) -> None:
+    captured = check(Held(what), torch.randn(4, 8))
+    assert any("which nothing of its outputs depends on" in note for note in captured.notes) == (what == "counted")
+
+
+def test_a_buffer_that_is_changed_and_read_is_refused() -> None:
+    with pytest.raises(CaptureError, match="changes steps"):
+        capture(Held("used"), torch.randn(4, 8))
