@@ -311,3 +311,24 @@ def test_a_limit_is_what_was_seen_where_no_more_is_possible() -> None:
     found = Dynamic({"x": {1: "sequence"}}, {}, found=True, largest={"sequence": 9})
     captured = capture(Table(), torch.randn(2, 6, 4), dynamic_shapes=found)
     assert any("sequence up to 9" in note for note in captured.notes)
+
+
+class Rotated(nn.Module):
+    """Positions as complex numbers of a table that is cut to the length, as in the reference code of Llama."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.outer(torch.arange(16.0), 1 / 100 ** torch.arange(0, 1, 0.5))
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        turns = self.turns[: x.shape[1]].view(1, x.shape[1], 1, -1)
+        pairs = torch.view_as_complex(x.unflatten(2, (2, 2, 2)))
+        return torch.view_as_real(pairs * turns).flatten(2)
+
+
+def test_complex_tables_are_cut_to_a_length() -> None:
+    captured = capture(Rotated(), torch.randn(2, 6, 8), dynamic_shapes={"x": {1: Dim("sequence", max=16)}})
+    for length in (3, 6, 16):
+        x = torch.randn(3, length, 8)
+        torch.testing.assert_close(outputs(captured, {"x": x}), Rotated()(x), atol=1e-5, rtol=1e-5)

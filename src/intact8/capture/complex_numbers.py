@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +10,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 from torch import Tensor
 
+from intact8.capture.aten_call import Prefix
 from intact8.capture.constants import leaves, writes_in_place
 from intact8.capture.decompose import traced
 from intact8.capture.formulas_complex import COMPLEX, MOVES, ZEROS, Complex, moved
@@ -56,6 +58,9 @@ def by_parts(call: Call) -> Any:
             return example
         if isinstance(value, Tensor) and value.is_complex():
             value = Complex(*call.builder.parts(value))
+        elif isinstance(value, Prefix) and value.full.is_complex():
+            halves = (replace(value, full=part) for part in call.builder.parts(value.full))
+            value = Complex(*(call.builder.made(half, node) for half in halves))
         if not isinstance(value, Complex):
             return Place(entered(call.builder.made(value, node), example))
         return Complex(*(Place(entered(x, example.new_empty(example.shape, dtype=torch.float32))) for x in value))

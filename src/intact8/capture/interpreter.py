@@ -22,6 +22,7 @@ from intact8.capture.aten_call import HANDLERS, SHORT, Call, Missing, NotFunctio
 from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_nodes
+from intact8.capture.formulas_complex import Complex
 from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, operator_name, refuse_random
 from intact8.capture.graph import Graph, Node
 from intact8.capture.names import module_of
@@ -259,12 +260,13 @@ class Builder(ConstantStore):
             return None  # assertions about metadata and ranges: they hold for the shapes captured
         if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
             return self.fold(call, target, args, kwargs)
-        if in_pairs(call):
-            return by_parts(call)
-        if not any(isinstance(a, Value) for a in flat) and not writes_in_place(target):
+        halves = any(isinstance(a, Complex) for a in call.args.values())
+        if not halves and not any(isinstance(a, Value) for a in flat) and not writes_in_place(target):
             known = at_largest(call, target, args, kwargs)
             if known is not None:
                 return known
+        if in_pairs(call):
+            return by_parts(call)
         if not READ_PREFIXES & {name, name.removesuffix("_")}:
             call.args = {k: self.made(v, node) for k, v in call.args.items()}
             if isinstance(number := call.args.get("other"), torch.SymInt):
