@@ -18,7 +18,7 @@ from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.between_layers import choose_between_layers
 from intact8.diagnose.fidelity import Measured, check_outputs
-from intact8.errors import CalibrationError, StateError, no_simulation
+from intact8.errors import AccuracyWarning, CalibrationError, StateError, no_simulation, warn
 from intact8.lower import lower
 from intact8.machine import trim
 from intact8.program.program import Program
@@ -119,7 +119,8 @@ def convert(sim: Simulation) -> Program:
 
     Warns:
         AccuracyWarning: an output is far from the float network's (names the operation where it is first lost), or most
-            multiplications stay float and the recipe does not ask for it. The program's provenance has the numbers.
+            multiplications stay float and the recipe does not ask for it, or its reconstruction was left to the caller
+            and forgotten. The program's provenance has the numbers.
     """
     if not isinstance(sim, Simulation):
         raise no_simulation(sim, "convert")
@@ -127,6 +128,10 @@ def convert(sim: Simulation) -> Program:
 
 
 def _lowered(sim: Simulation, measured: Measured | None) -> Program:
+    if sim.recipe.reconstruction_args.get("deferred") and not sim.calibration.get("reconstructed"):
+        why = "the recipe leaves this to you (deferred = True), and intact8.reconstruct was not called"
+        remedy = "call intact8.reconstruct(sim) between calibrate and convert"
+        warn(AccuracyWarning(f"the weights are not reconstructed: {why}. Remedy: {remedy}"))
     trim()  # what calibration freed, while the simulation's weights stay
     program = lower(sim)
     trim()  # what the golden vectors were computed in

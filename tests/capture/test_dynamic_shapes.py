@@ -177,6 +177,8 @@ def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str
     ("asked", "reason"),
     [
         ({"y": {1: "s"}}, "no input is called 'y'"),
+        ({"y": {0: "s"}}, "no input is called 'y'"),
+        ({"x": {0: 7}}, "7 is not the name"),
         ({"x": {5: "s"}}, "x has no dimension 5"),
         ({"x": {-1: "s"}}, "not a number from 0 on"),
         ({"x": {1: 7}}, "7 is not the name"),
@@ -198,6 +200,12 @@ class Joined(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         more = torch.cat([x, x[:, :1]], 1)
         return torch.cat([more, more], 1).relu()
+
+
+@pytest.mark.parametrize("batch", ["batch", "samples", Dim("rows"), Dim.DYNAMIC])
+def test_the_batch_may_be_named_and_changes_anyway(batch: Any) -> None:
+    captured = capture(First(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {0: batch}})
+    assert captured.graph.dynamic_batch and captured.graph.dimensions == {}
 
 
 def test_lengths_that_are_sums_of_others_are_followed() -> None:

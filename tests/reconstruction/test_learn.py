@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import recipes
-from intact8.errors import InputError, RecipeError, StateError
+from intact8.errors import AccuracyWarning, InputError, RecipeError, StateError
 from intact8.program.file import digest
 from intact8.reconstruction.blocks import blocks_of
 from intact8.reconstruction.learn import Settings
@@ -128,9 +128,22 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(method: str, tmp_path: Path
     sim.recipe = replace(sim.recipe, reconstruction_args={"iterations": 5})
     with pytest.raises(InputError, match="another reconstruction"):
         intact8.reconstruct(sim, checkpoint=file)
-    file.write_bytes(b"no")
-    with pytest.raises(InputError, match="no checkpoint"):
-        intact8.reconstruct(sim, checkpoint=file)
+    for damaged in (b"no", b"junk"):
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match="no checkpoint"):
+            intact8.reconstruct(sim, checkpoint=file)
+    with pytest.raises(InputError, match="cannot write the checkpoint.*does not exist"):
+        intact8.reconstruct(sim, checkpoint=tmp_path / "none" / "blocks.pt")
+
+
+def test_a_reconstruction_that_was_left_to_the_caller_and_forgotten_is_told() -> None:
+    sim, *_ = reconstructed("residual", "adaround", deferred=True)
+    with pytest.warns(AccuracyWarning, match=r"not reconstructed.*intact8\.reconstruct\(sim\)"):
+        intact8.convert(sim)
+    program = intact8.convert(intact8.reconstruct(sim))
+    for other in (nn.Linear(2, 2), program):
+        with pytest.raises(StateError, match="reconstruct takes a simulation"):
+            intact8.reconstruct(other)  # type: ignore[arg-type]
 
 
 def test_distillation_leaves_the_float_network_as_it_was() -> None:

@@ -65,7 +65,9 @@ class Dynamic:
                 if not isinstance(axis, int) or isinstance(axis, bool) or axis < 0:
                     raise _refused(f"{key!r} names dimension {axis!r:.60}, not a number from 0 on")
                 if axis == 0:  # the batch, which changes anyway
-                    batches.setdefault(str(getattr(dim, "__name__", dim)), key)
+                    free = dim in ("batch", Dim.AUTO, Dim.DYNAMIC) or getattr(dim, "__name__", "") == "batch"
+                    batches.setdefault("batch" if free else _name(dim), key)
+                    names.setdefault(key, {})
                     continue
                 name = _name(dim)
                 names.setdefault(key, {})[axis] = name

@@ -302,11 +302,12 @@ def _leaves(
             what = f"no input is called {key!r}"
             raise InputError(what, where="dynamic_shapes", remedy=f"the inputs are {', '.join(layout.tensor_keys())}")
         shape = tuple(leaves[at].shape)
-        if max(dims) >= len(shape):
+        if max(dims, default=0) >= len(shape):
             what = f"{key} has no dimension {max(dims)}"
             why = f"the example's shape is {shape}"
             raise InputError(what, where="dynamic_shapes", why=why, remedy="count dimensions from 0, the batch")
-        named[at] = dict(dims)
+        if dims:
+            named[at] = dict(dims)
     return named
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from intact8.calibration.data import tensor_of
 from intact8.calibration.distributed import checksum
 from intact8.capture.pytree import copied
-from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores
+from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores, require_classes
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
 from intact8.errors import InputError, in_short
@@ -299,13 +299,7 @@ def _within(outputs: Any, labels: Any, k: int) -> Array:
             remedy="give a function of (outputs, labels) as metric",
         )
     classes = outputs.shape[-1]
-    if labels.numel() and (labels.min() < 0 or labels.max() >= classes):
-        raise InputError(
-            f"labels from {labels.min()} to {labels.max()} for {classes} classes",
-            where="evaluate",
-            why="no output can be right for a label that is no class",
-            remedy=f"give classes from 0 to {classes - 1}, or a function of (outputs, labels) as metric",
-        )
+    require_classes(labels, classes, "evaluate")
     # Outputs of 8 bits are often equal: argmax takes the first of them, as everybody's own metric does; topk does not.
     best = outputs.argmax(-1, keepdim=True) if k == 1 else outputs.topk(min(k, classes), dim=-1).indices
     found: Array = (best == labels.unsqueeze(-1)).any(-1).cpu().numpy()

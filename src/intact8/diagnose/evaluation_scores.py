@@ -65,7 +65,7 @@ class FunctionScores(Scores):
 
     def add(self, outputs: Any, labels: Any) -> None:
         """Measure a batch."""
-        found, count = _numbers(self.function(outputs, labels), self.function), len(labels)
+        found, count = numbers_of(self.function(outputs, labels), self.function), len(labels)
         if found.size != 1 and len(found) != count:
             what = f"the metric {_name(self.function)} gave {len(found)} scores for {count} samples"
             raise InputError(what, where="evaluate", remedy="return a score per sample, or one number for the batch")
@@ -106,7 +106,7 @@ class FunctionScores(Scores):
         self._of_samples = all(weight == 1 for weight in self.weights)
 
 
-def _numbers(given: Any, function: Callable[[Any, Any], Any]) -> Array:
+def numbers_of(given: Any, function: Callable[[Any, Any], Any], where: str = "evaluate") -> Array:
     """Return what a metric gave as an array of at least one dimension.
 
     Raises:
@@ -118,8 +118,20 @@ def _numbers(given: Any, function: Callable[[Any, Any], Any]) -> Array:
         found = np.array([None])
     if found.dtype != np.float64:
         what = f"the metric {_name(function)} gave {type(given).__name__}, no number"
-        raise InputError(what, where="evaluate", remedy="return a score per sample, or one number for the batch")
+        raise InputError(what, where=where, remedy="return a score per sample, or one number for the batch")
     return found
+
+
+def require_classes(labels: Any, classes: int, where: str) -> None:
+    """Raise InputError where labels, integers, are no classes from 0 to one less than their number."""
+    if not labels.numel() or (labels.min() >= 0 and labels.max() < classes):
+        return
+    raise InputError(
+        f"labels from {labels.min()} to {labels.max()} for {classes} classes",
+        where=where,
+        why="no output can be right for a label that is no class",
+        remedy=f"give classes from 0 to {classes - 1}, or a function of (outputs, labels) as metric",
+    )
 
 
 def _name(function: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -222,6 +223,10 @@ class _Data:
         return torch.stack(errors).sum()
 
 
+UNREADABLE = (KeyError, TypeError, ValueError, RuntimeError, EOFError, struct.error, pickle.UnpicklingError)
+"""What torch raises where a file is none of its own."""
+
+
 def resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -> dict[str, Any] | None:
     """Load what an interrupted run has learned, and return what it kept; None where there is no file."""
     if not checkpoint.exists():
@@ -229,7 +234,16 @@ def resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) ->
     try:
         saved: dict[str, Any] = torch.load(io.BytesIO(bytes_of(checkpoint)), map_location="cpu", weights_only=True)
         found, state = saved["fingerprint"], saved["state"]
-    except (ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except (
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        EOFError,
+        struct.error,
+        pickle.UnpicklingError,
+    ) as error:
         what, remedy = "this is no checkpoint of a reconstruction", "delete it"
         raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
     if found != dict(fingerprint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +10,13 @@ from pathlib import Path
 import torch
 
 from intact8.calibration.data import merged
-from intact8.errors import InputError, StateError
+from intact8.errors import InputError, StateError, no_simulation
 from intact8.recipe.recipe import LEARNED_ROUNDINGS
 from intact8.reconstruction.distill import distill
 from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
 from intact8.reconstruction.ranges import choose_ranges
-from intact8.regular_file import path_of
+from intact8.regular_file import path_of, unwritable
 from intact8.simulation.simulation import KEPT_FOR_RANGES, Simulation
 from intact8.train.scale_phase import learn
 
@@ -52,6 +53,8 @@ def reconstruct(
         >>> intact8.convert(sim).ops[1].arrays["weight"].max() <= 7
         np.True_
     """
+    if not isinstance(sim, Simulation):
+        raise no_simulation(sim, "reconstruct")
     method, settings = sim.recipe.reconstruction, Settings.of(sim.recipe.reconstruction_args)
     if not sim.reconstructs or not sim.kept:
         what = "no samples to reconstruct from" if sim.reconstructs else "nothing to reconstruct"
@@ -76,10 +79,13 @@ def reconstruct(
                 remedy = "calibrate with samples of one shape along all dimensions but the batch"
                 raise InputError("samples of different shapes cannot be reconstructed together", remedy=remedy)
             path = None if checkpoint is None else path_of(checkpoint, "the checkpoint")
+            if path is not None and not os.access(path.parent, os.W_OK):
+                raise unwritable(path, "the checkpoint", InputError, PermissionError(f"{path.parent} is not writable"))
             if method == "distill":
                 distill(sim, samples[0], settings, progress=progress, checkpoint=path)
             else:
                 learn_blocks(sim, samples[0], method, settings, progress=progress, checkpoint=path)
+    sim.calibration["reconstructed"] = True
     return sim
 
 

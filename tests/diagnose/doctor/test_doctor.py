@@ -16,6 +16,7 @@ from intact8.diagnose.doctor import DoctorReport, Finding
 from intact8.diagnose.doctor.run import accuracy
 from intact8.diagnose.doctor.search import to_leave_float
 from intact8.engines import available_engines
+from intact8.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
@@ -171,6 +172,24 @@ def test_accuracy_is_of_the_labels() -> None:
 def test_a_metric_without_labels_is_refused() -> None:
     with pytest.raises(intact8.InputError, match="data without labels"):
         intact8.doctor(network(), images(64), metric=accuracy, seconds=0, remedies=False)
+
+
+@pytest.mark.parametrize("labels", [torch.randint(1, 6, (256,)), torch.full((256,), -1)])
+def test_labels_that_are_no_classes_are_refused(labels: Tensor) -> None:
+    with pytest.raises(InputError, match="labels from .* for 5 classes"):
+        intact8.doctor(network(), [(images(), labels)], remedies=False, seconds=0)
+
+
+def test_a_metric_that_gives_no_number_is_refused() -> None:
+    data = [(images(), torch.zeros(256))]
+    with pytest.raises(InputError, match="gave NoneType, no number"):
+        intact8.doctor(network(), data, metric=lambda outputs, labels: None, remedies=False, seconds=0)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("argument", [{"tolerance": -1}, {"max_samples": 0}, {"budget": -1}, {"seconds": -1}])
+def test_negative_numbers_are_refused(argument: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="or more"):
+        intact8.doctor(network(), images(), **argument)
 
 
 def test_the_verdict_tells_what_the_recipe_leaves_float_from_what_has_no_integer_form() -> None:

@@ -18,6 +18,7 @@ from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.evaluate import LABELS
+from intact8.diagnose.evaluation_scores import numbers_of
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity.metrics import METRICS
 from intact8.diagnose.sensitivity.metrics import Metric as Measure
@@ -102,7 +103,7 @@ def scored(metric: Metric, outputs: Any, batch: Chunk, inputs: int) -> float:
         remedy = "give batches (inputs…, labels), or leave the metric out"
         raise InputError("a metric, and data without labels", where="doctor", remedy=remedy)
     value = metric(outputs, labels[0] if len(labels) == 1 else tuple(labels))
-    return float(torch.as_tensor(value, dtype=torch.float64).mean())
+    return float(numbers_of(value, metric, "doctor").mean())
 
 
 def outputs_of(sim: Simulation, batch: Chunk) -> list[Tensor]:

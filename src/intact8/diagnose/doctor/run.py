@@ -37,6 +37,7 @@ from intact8.diagnose.doctor.remedies import Candidate
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
+from intact8.diagnose.evaluation_scores import require_classes
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import warn_of_training_mode
@@ -99,7 +100,7 @@ def doctor(
         progress: called with the name of every step.
 
     Raises:
-        InputError: too little data.
+        InputError: too little data, labels that are no classes, a metric that gives no number, or a negative number.
         CaptureError, CalibrationError, RecipeError: as for :func:`intact8.prepare` and :func:`intact8.calibrate`.
         StateError: ``sim`` is not calibrated, or ``model`` is a simulation.
 
@@ -110,6 +111,14 @@ def doctor(
         >>> report.confidence.passed, report.metric, report.outcome("after").name
         (True, 'agreement', 'after')
     """
+    for argument, number, least in (
+        ("tolerance", tolerance, 0),
+        ("max_samples", max_samples, 1),
+        ("budget", budget, 0),
+        ("seconds", seconds, 0),
+    ):
+        if not number >= least:
+            raise InputError(f"{argument} = {number}", where="doctor", remedy=f"give {least} or more")
     step, began = progress or (lambda _: None), time.monotonic()
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
@@ -249,7 +258,9 @@ def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
 def accuracy(outputs: Any, labels: Any) -> Tensor:
     """Return 1 for every sample whose largest output is its class, the first one of its labels, else 0."""
     y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))
-    right: Tensor = y.argmax(1).cpu() == (labels[0] if isinstance(labels, tuple) else labels).cpu()
+    classes = (labels[0] if isinstance(labels, tuple) else labels).cpu()
+    require_classes(classes, y.shape[1], "doctor")
+    right: Tensor = y.argmax(1).cpu() == classes
     return right.double()
 
 
