@@ -182,6 +182,21 @@ def test_weights_with_a_folded_batch_norm(shape: tuple[int, ...], bits: int, lea
             assert (got - next(wanted)).norm() <= 1e-5 * size / unit
 
 
+def test_own_threads_and_those_of_torch_give_the_same_bits() -> None:
+    torch.manual_seed(0)
+    x, before = torch.randn(4, 64, 40, 40), torch.get_num_threads()
+    found = []
+    try:
+        for threads, team in ((1, 0), (3, 0), (3, fused._team()), (2, fused._team())):
+            torch.set_num_threads(threads)
+            fused._library.use_team(team)
+            found.append(fused.round_clamp(x * 50, -128, 127))
+    finally:
+        torch.set_num_threads(before)
+        fused._library.use_team(fused._team())
+    assert all(torch.equal(found[0], other) for other in found[1:])
+
+
 def test_bounds_of_rows() -> None:
     """Integers on both sides of a bound, and ties at it: those beyond it are clipped and have no gradient."""
     bounds, scale = torch.tensor([64.0, 71.0, 127.0]), torch.tensor([0.5, 0.25, 1.0])
