@@ -38,7 +38,7 @@ from intact8.simulation.parameters import Namespace, copy_parameters
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.learners import attach_learners
-from intact8.simulation.scales.quant_points import QuantPoint, Requantization
+from intact8.simulation.scales.quant_points import SMALLER_RATE, QuantPoint, Requantization
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
 from intact8.train import fused
@@ -324,6 +324,8 @@ class Simulation(Shown, Trainable):
 
     def _solve(self, *, from_observers: bool, freezing: bool) -> None:
         freezing = freezing or self.phase == "frozen"
+        if not from_observers:  # calibration says itself what it cannot quantize
+            self.require_finite()
         resolve(self.quantized_graph, from_observers=from_observers, freezing=freezing)
         self._solved_scales = Snapshot(self._scales(), values=True)
         self._solved_weights = Snapshot(self._weights())
@@ -521,16 +523,25 @@ class Simulation(Shown, Trainable):
             raise StateError(what, where=off[0], remedy="call sim.fake_quantize(True)")
 
     def require_finite(self) -> None:
-        """Raise StateError where a parameter that is used holds NaN or infinity, for which no integer stands."""
-        unused = set() if self.phase == "learn" else {name for name, _ in learned_scales(self)}  # NaN before they begin
-        for name, values in self.named_parameters():
+        """Raise StateError where a parameter or statistic that is used holds NaN or infinity: no integer stands for it.
+
+        Learned scales are used while points take theirs from them: they are NaN before that.
+        """
+        points = (*self.points.values(), *self.all_weight_points.values())
+        learned = [p.learner for p in points if p.learner is not None and p.source == "learned"]
+        used = {id(parameter) for learner in learned for parameter in learner.parameters()}
+        unused = {name for name, parameter in learned_scales(self) if id(parameter) not in used}
+        norms = ((name, module) for name, module in self.named_modules() if isinstance(module, BATCH_NORM))
+        statistics = ((f"{path}.{name}", t) for path, norm in norms for name, t in norm.named_buffers(recurse=False))
+        for name, values in itertools.chain(self.named_parameters(), statistics):
             if name in unused:
                 continue
             count = int((~torch.isfinite(values.detach())).sum())
             if count:
                 what = f"{count} of {values.numel()} values are NaN or infinite"
-                remedy = "load the last state that was finite, and train on with a smaller learning rate"
-                raise StateError(what, where=name, why="training diverged, or the state is damaged", remedy=remedy)
+                raise StateError(
+                    what, where=name, why="training diverged, or the state is damaged", remedy=SMALLER_RATE
+                )
 
     def _learners(self) -> Iterator[LearnedScale]:
         """Iterate over the learned scales and ranges of activations that a forward uses now."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SWITCHES = ("observing", "quantizing", "fixed", "source")
 
+SMALLER_RATE = "load the last state that was finite, and train on with a smaller learning rate"
+"""What to do where training diverged."""
+
 
 class ResizableBuffers(nn.Module):
     """A module whose buffers take the shape they have in a loaded state dict (they are empty before calibration)."""
@@ -110,9 +113,8 @@ class QuantPoint(LearningPoint):
         """
         value = float(self.live_scale.detach()) if self.learning else self.scale_value
         if not math.isfinite(value):
-            remedy = "load the last state that was finite, and train on with a smaller learning rate"
             why = "training diverged: a gradient or the learning rate was too large"
-            raise StateError(f"its scale is {value}", where=self.name, why=why, remedy=remedy)
+            raise StateError(f"its scale is {value}", where=self.name, why=why, remedy=SMALLER_RATE)
         return value
 
     @property
