@@ -310,6 +310,35 @@ def test_a_scale_that_was_given_is_not_learned_and_does_not_pass_for_diverged(sc
     assert torch.equal(intact8.convert(sim).run(x), sim(x))
 
 
+@pytest.mark.parametrize("scales", ["learned", "fixed"])
+@pytest.mark.parametrize("factor", [1e12, 1e20, 1e30])
+def test_weights_that_no_multiplier_fits_are_training_that_diverged(scales: str, factor: float) -> None:
+    """A program was made that its own check refused, with a request to report it; far beyond it an int32 wrapped."""
+    sim = quantized(model(), DATA, intact8.recipes.qat(scales))[0]
+    with torch.no_grad():
+        for name, parameter in sim.named_parameters():
+            if name.startswith(("head", "quantizers.head.weight")):
+                parameter.mul_(factor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        sim(DATA[:2])
+    with pytest.raises(StateError, match=r"head: its weights are far too large.*training diverged.*learning rate"):
+        intact8.convert(sim)
+
+
+@pytest.mark.parametrize("scales", ["learned", "lsq+", "pact"])
+def test_scales_that_observed_in_training_and_never_learned_are_shipped(scales: str) -> None:
+    """Their learners hold NaN until they begin, which convert took for training that diverged."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    net = nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 4)).eval()
+    sim = intact8.prepare(net, x, intact8.recipes.qat(scales))
+    sim.train()(x)
+    program = intact8.convert(sim.eval())
+    assert intact8.verify(program, x, sim=sim).mismatches == 0
+    assert (torch.as_tensor(program.run(x)) == sim(x)).all()
+
+
 class Named(nn.Module):
     """A model whose modules, parameters or buffers have given names."""
 

@@ -42,7 +42,8 @@ def lower(sim: Simulation) -> Program:
     """Return the program of a calibrated simulation, checked and certified, with golden vectors.
 
     Raises:
-        StateError: not calibrated, in training mode, fake quantization off somewhere, or a parameter not finite.
+        StateError: not calibrated, in training mode, fake quantization off somewhere, a parameter not finite, or
+            weights too large for any multiplier.
     """
     return with_golden(draft(sim))
 
@@ -57,6 +58,7 @@ def draft(sim: Simulation) -> Program:
     sim.require_finite()
     if not sim.current:
         sim.resolve(from_observers=False)
+    sim.require_multipliers()
     alias: dict[str, str] = {}
     ops: list[Op] = []
     tensors: dict[str, Tensor] = {}

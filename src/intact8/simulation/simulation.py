@@ -20,6 +20,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.display import Shown
 from intact8.errors import CaptureError, CaptureWarning, IntactError, InternalError, StateError, warn
 from intact8.fusion.fuse import Fused
+from intact8.opset.values import LARGEST_A
 from intact8.placement.place import Placed
 from intact8.program.inputs import holds_nan, outside
 from intact8.program.names import part_name
@@ -542,6 +543,17 @@ class Simulation(Shown, Trainable):
                 raise StateError(
                     what, where=name, why="training diverged, or the state is damaged", remedy=SMALLER_RATE
                 )
+
+    def require_multipliers(self) -> None:
+        """Raise StateError where a layer's multiplier is larger than any of a program may be."""
+        for name, req in self.requantizations.items():
+            if name not in self.weight_points:
+                continue
+            numerators = torch.cat([req.a, req.a_neg.abs()])
+            if numerators.numel() and not 0 <= int(numerators.min()) <= int(numerators.max()) <= LARGEST_A:
+                what = "its weights are far too large for the scale of its results, or that scale is far too small"
+                why = "training diverged, or a scale was given that is far from what calibration finds"
+                raise StateError(what, where=name, why=why, remedy=SMALLER_RATE)
 
     def _learners(self) -> Iterator[LearnedScale]:
         """Iterate over the learned scales and ranges of activations that a forward uses now."""

@@ -38,7 +38,7 @@ from intact8.diagnose.doctor.weights import examine_weight
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity import sensitivity
 from intact8.diagnose.sensitivity.report import Part
-from intact8.errors import ProgramError
+from intact8.errors import ProgramError, StateError
 from intact8.simulation.simulation import Simulation
 
 Step = Callable[[str], object]
@@ -130,7 +130,7 @@ def examine(
         left = max(until - time.monotonic(), budget * SHARE)
         noise = {} if late or not (sim.points or sim.weight_points) else _noise_alone(sim, exact, once, left)
         evidence = _evidence(sim, seen, shown, units, _worth_a_look(sim, noise)) if noise else {}
-    except ProgramError:  # the scales of a network that is wrong may be beyond all integers; that it is wrong is known
+    except (ProgramError, StateError):  # a network may be too wrong for any integers; that it is wrong is known
         if not any(f.severity == "error" and f.cause in FLOAT_CAUSES for f in findings):
             raise
         noise = {}

@@ -25,6 +25,7 @@ from intact8.train.weight_scales import live_weight_scales
 if TYPE_CHECKING:
     from intact8.simulation.scales.table_range import Tables
 
+INT32 = -(2**31), 2**31 - 1
 SWITCHES = ("observing", "quantizing", "fixed", "source")
 
 SMALLER_RATE = "load the last state that was finite, and train on with a smaller learning rate"
@@ -365,6 +366,8 @@ class Requantization(ResizableBuffers):
             if role == "gain_error" or buffer is None:
                 continue
             value = np.asarray(arrays.get(role, []))
+            if value.size and buffer.dtype == torch.int32:
+                value = value.clip(*INT32)  # what is beyond every limit must not wrap into one
             self._buffers[role] = torch.as_tensor(value).to(buffer.device, buffer.dtype)
         self.gain_error.fill_(float(arrays.get("gain_error", 0.0)))
 

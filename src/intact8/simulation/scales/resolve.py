@@ -42,6 +42,9 @@ Array = npt.NDArray[Any]
 MOST_STEPS = 2.0**16
 """Output steps of one input step, at most."""
 
+BEYOND = 2.0**40
+"""A multiplier larger than any of a program, which conversion refuses: what is larger still is taken for it."""
+
 Solution = dict[str, Any]
 """Arrays of a :class:`Requantization`, by role."""
 
@@ -334,7 +337,7 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
             return
         if bad is not None and bad.any() and layer.point.source == "held":
             state.repaired[node.name] = int(bad.sum())
-    target = s_x * layer.base / s_y
+    target = np.minimum(s_x * layer.base / s_y, BEYOND)
     if shared is not None:
         r = q.point(node.inputs[1])
         assert r is not None
