@@ -18,7 +18,8 @@ from typing import Any
 
 from intact8.errors import RecipeError
 from intact8.recipe.override import Override
-from intact8.recipe.recipe import LEARNED, Recipe, Scheme
+from intact8.recipe.recipe import LEARNED, RECONSTRUCTIONS, Recipe, Scheme
+from intact8.recipe.scheme import one_of
 
 
 def default() -> Recipe:
@@ -115,13 +116,14 @@ def dynamic(rows: str = "per_row", bits: int = 8) -> Recipe:
         >>> intact8.quantize(torch.nn.Linear(4, 2), torch.randn(1, 4), recipe=dynamic()).ops[0].kind
         'dynamic_linear'
     """
-    weight = _stored(bits, "recipes.dynamic") if bits != 8 else Recipe().weight
+    stored = _stored(bits, "recipes.dynamic")
+    weight = Recipe().weight if stored.bits == 8 else stored
     return Recipe(weight=weight, mode="dynamic", rows=rows, equalize=False, bias_correction=False)
 
 
 def _stored(bits: int, where: str) -> Scheme:
     """Return the scheme of weights that are stored in 8 or 4 bits."""
-    if bits not in (4, 8):
+    if isinstance(bits, bool) or not isinstance(bits, int) or bits not in (4, 8):
         raise RecipeError(f"bits = {bits!r}", where=where, remedy="choose 4 or 8")
     observer = "minmax" if bits == 8 else "mse"
     return Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer=observer)
@@ -146,7 +148,7 @@ def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
     return Recipe(
         weight=_stored(bits, "recipes.weight_only"),
         mode="weight_only",
-        group=group or 0,
+        group=0 if group is None else group,
         portable=False,
         equalize=False,
         bias_correction=False,
@@ -175,20 +177,19 @@ def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> 
         >>> recipes.qat(bits=4, activation_bits=4).scales
         'lsq+'
     """
-    known = (*LEARNED, "observed", "fixed")
-    if scales not in known:
-        raise RecipeError(f"scales = {scales!r}", where="recipes.qat", remedy="choose " + " or ".join(known))
+    one_of("scales", scales, (*LEARNED, "observed", "fixed"), "recipes.qat")
+    fine = "histogram" if isinstance(activation_bits, int) and activation_bits == 8 else "mse"
+    activation = Scheme(bits=activation_bits, observer="moving_average" if scales == "observed" else fine)
     if scales == "learned" and activation_bits < 8:
         scales = "lsq+"
-    fine = "histogram" if activation_bits == 8 else "mse"
     return Recipe(
-        activation=Scheme(bits=activation_bits, observer="moving_average" if scales == "observed" else fine),
+        activation=activation,
         weight=Scheme(
             dtype="int8",
             bits=bits,
             symmetric=True,
             granularity="per_channel",
-            observer="minmax" if bits == 8 else "mse",
+            observer="minmax" if isinstance(bits, int) and bits == 8 else "mse",
         ),
         scales=scales,
         # PACT has no factor of its own; LSQ's would shrink its gradients, and the penalty's, by a thousand times.
@@ -229,6 +230,7 @@ def reconstruct(
         >>> reconstruct(4, 8, iterations=200).weight.range
         (-7, 7)
     """
+    one_of("method", method, RECONSTRUCTIONS, "recipes.reconstruct")
     weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
     activation, fine = Scheme(bits=activation_bits, observer="mse"), {"bits": 8}
     if method == "distill":
@@ -239,6 +241,9 @@ def reconstruct(
             overrides += [Override(f"layers:{role}", activation=fine) for role in ("first", "last")]
     else:
         patterns = [eight] if isinstance(eight, str) else eight
+        if not isinstance(patterns, Sequence) or isinstance(patterns, bytes):
+            remedy = "give a pattern of modules as text, or a list of them"
+            raise RecipeError(f"eight = {eight!r}", where="recipes.reconstruct", remedy=remedy)
         overrides = [Override(name, activation=fine, weight=fine) for name in patterns]
     return Recipe(
         activation=activation,

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -246,3 +250,68 @@ def test_a_dtype_of_fewer_bits_names_the_two_fields() -> None:
     for bits in ((4, "8"), ("4", 8)):
         with pytest.raises(RecipeError, match="is not an integer"):
             recipes.reconstruct(*bits)  # type: ignore[arg-type]
+
+
+WRONG = [None, "8", b"8", 8.5, True, math.nan, [8], {}, set(), object(), np.array([4, 8]), np.array(None)]
+"""What numbers and names of recipes are not."""
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
+def test_a_value_of_any_wrong_type_is_refused_in_words(value: Any) -> None:
+    """Comparisons came before checks: they raised TypeError for None and texts, ValueError for arrays."""
+    calls: list[Callable[[], Any]] = [
+        lambda: Scheme(bits=value),
+        lambda: Scheme(dtype=value),
+        lambda: Scheme(fixed=(0.1, value)),
+        lambda: Scheme().changed({"bits": value}),
+        lambda: Scheme().changed({"granularity": value}),
+        lambda: Recipe(weight={"bits": value}),
+        lambda: Recipe(mode=value),
+        lambda: Recipe(group=value),
+        lambda: Recipe(scales=value),
+        lambda: Recipe(reconstruction=value),
+        lambda: recipes.dynamic(bits=value),
+        lambda: recipes.dynamic(rows=value),
+        lambda: recipes.weight_only(bits=value),
+        lambda: recipes.qat(scales=value),
+        lambda: recipes.qat(bits=value),
+        lambda: recipes.qat(activation_bits=value),
+        lambda: recipes.reconstruct(bits=value),
+        lambda: recipes.reconstruct(activation_bits=value),
+        lambda: recipes.reconstruct(method=value),
+        lambda: recipes.reconstruct(samples=value),
+    ]
+    if value is not None:
+        calls += [lambda: Override("fc", mode=value), lambda: recipes.weight_only(group=value)]
+    if not isinstance(value, str):
+        calls.append(lambda: recipes.reconstruct(eight=[value]))
+    if not isinstance(value, float) or math.isnan(value):
+        calls.append(lambda: Scheme(fixed=(value, 0)))
+    for call in calls:
+        with pytest.raises(RecipeError):
+            call()
+
+
+def test_arguments_of_presets_and_of_reconstruction_say_what_to_give() -> None:
+    with pytest.raises(RecipeError, match="eight = 3.*pattern of modules"):
+        recipes.reconstruct(eight=3)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"iterations = 8\.5.*give an integer"):
+        recipes.reconstruct(iterations=8.5)
+    with pytest.raises(RecipeError, match="deferred = 1.*true or false"):
+        recipes.reconstruct(deferred=1)
+    with pytest.raises(RecipeError, match=r"rate = nan.*give a number"):
+        recipes.reconstruct(rate=math.nan)
+    with pytest.raises(RecipeError, match="bits = None is not an integer"):
+        recipes.qat(bits=None)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="smooth = 1000"):
+        Recipe(smooth=10**400)
+    with pytest.raises(RecipeError, match="fixed = .1000"):
+        Scheme(fixed=(10**400, 0))
+
+
+@pytest.mark.parametrize("text", [b"portable = true", 3, None, Path("a.toml")], ids=lambda text: type(text).__name__)
+def test_what_is_no_text_is_no_toml(text: Any) -> None:
+    with pytest.raises(
+        RecipeError, match=rf"expected TOML as text, got {type(text).__name__}.*Recipe.load reads a file"
+    ):
+        Recipe.from_toml(text)

@@ -18,7 +18,7 @@ from intact8.regular_file import bytes_of, path_of, unwritable
 from intact8.text import printable_lines
 
 from .override import MODES, Override, as_overrides
-from .scheme import Scheme, check_activation, check_bool, check_keys, check_weight, one_of
+from .scheme import Scheme, check_activation, check_bool, check_keys, check_weight, is_number, one_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,6 +28,7 @@ else:
 LEARNED = ("learned", "lsq+", "pact")
 LEARNED_ROUNDINGS = ("adaround", "brecq", "qdrop", "distill")
 RECONSTRUCTIONS = ("none", "gptq", *LEARNED_ROUNDINGS)
+WHOLE_ARGUMENTS = ("iterations", "samples", "batch", "seed")
 FLOAT_BETWEEN_LAYERS = ("float_residual", "float")
 CHOSEN_BETWEEN_LAYERS = ("auto", "nearest")
 """Values that leave it to calibration, which begins with "integer"."""
@@ -153,6 +154,11 @@ class Recipe:
         if not isinstance(arguments, Mapping):
             remedy = 'give {"iterations": 1000}'
             raise RecipeError(f"reconstruction_args = {arguments!r}", where="Recipe", remedy=remedy)
+        for name, value in arguments.items():
+            whole = name not in WHOLE_ARGUMENTS or isinstance(value, int)
+            if not (isinstance(value, bool) if name == "deferred" else is_number(value) and whole):
+                remedy = "give true or false" if name == "deferred" else "give a number" if whole else "give an integer"
+                raise RecipeError(f"{name} = {value!r}", where="Recipe.reconstruction_args", remedy=remedy)
         put(self, "reconstruction_args", dict(arguments))
         if self.reconstruction == "distill" and not self.learns:
             what, why = f"scales = {self.scales!r}", 'reconstruction = "distill" learns scales'
@@ -160,11 +166,11 @@ class Recipe:
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
             raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
         for name in ("portable", "bias_correction", "equalize"):
-            if (name, getattr(self, name)) != ("portable", "auto"):
-                check_bool(name, getattr(self, name), "Recipe")
-        if self.smooth != "auto":
-            number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
-            if not (number and 0 <= float(self.smooth) <= 1):
+            value = getattr(self, name)
+            if not (name == "portable" and isinstance(value, str) and value == "auto"):
+                check_bool(name, value, "Recipe")
+        if not isinstance(self.smooth, str) or self.smooth != "auto":
+            if not (is_number(self.smooth) and 0 <= float(self.smooth) <= 1):
                 remedy = 'give 0 (off) to 1, or "auto"; 0.5 is the customary α'
                 raise RecipeError(f"smooth = {self.smooth!r}", where="Recipe", remedy=remedy)
             put(self, "smooth", float(self.smooth))
@@ -223,6 +229,9 @@ class Recipe:
             ... quantize = false''').rules[0].match
             'fc'
         """
+        if not isinstance(text, str):
+            remedy = "give the text itself; Recipe.load reads a file"
+            raise RecipeError(f"expected TOML as text, got {type(text).__name__}", where="recipe", remedy=remedy)
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -61,7 +61,8 @@ class Scheme:
         one_of("granularity", self.granularity, GRANULARITIES)
         for name in ("bits", "qmin", "qmax"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            absent = value is None and name != "bits"
+            if not absent and (isinstance(value, bool) or not isinstance(value, int)):
                 raise RecipeError(
                     f"{name} = {value!r} is not an integer", where="Scheme", remedy=f"give {name} as an int"
                 )
@@ -119,11 +120,11 @@ class Scheme:
             return changes
         check_keys(changes, scheme_fields(), where)
         values = {name: getattr(self, name) for name in scheme_fields()}
-        if changes.get("observer", self.observer) != self.observer:
+        if _differs("observer", changes, values):
             values["observer_args"] = {}
-        if any(changes.get(k, values[k]) != values[k] for k in ("dtype", "bits")):
+        if _differs("dtype", changes, values) or _differs("bits", changes, values):
             values["qmin"] = values["qmax"] = None
-        values.update({k: None if v == "none" else v for k, v in changes.items()})
+        values.update({k: None if isinstance(v, str) and v == "none" else v for k, v in changes.items()})
         try:
             return Scheme(**values)
         except RecipeError as error:
@@ -149,11 +150,11 @@ class Scheme:
 
     def _checked_fixed(self, fixed: Any) -> tuple[float, int]:
         remedy = "give (scale, zero point) with a finite scale > 0 and an integer zero point inside the range"
-        if isinstance(fixed, (str, bytes)) or not isinstance(fixed, Iterable) or len(pair := tuple(fixed)) != 2:
+        if not isinstance(fixed, (tuple, list)) or len(fixed) != 2:
             raise RecipeError(f"fixed = {fixed!r} is not a pair", where="Scheme", remedy=remedy)
-        scale, zero_point = pair
-        numbers = isinstance(scale, (int, float)) and isinstance(zero_point, int) and not isinstance(zero_point, bool)
-        if not numbers or not math.isfinite(scale) or scale <= 0 or not self.range[0] <= zero_point <= self.range[1]:
+        scale, zero_point = fixed
+        numbers = is_number(scale) and isinstance(zero_point, int) and not isinstance(zero_point, bool)
+        if not numbers or scale <= 0 or not self.range[0] <= zero_point <= self.range[1]:
             raise RecipeError(
                 f"fixed = {fixed!r} fits no {self.range[0]}..{self.range[1]} range", where="Scheme", remedy=remedy
             )
@@ -211,8 +212,19 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 def one_of(name: str, value: Any, known: tuple[Any, ...], where: str = "Scheme") -> None:
     """Raise RecipeError for a value that is none of those known."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise RecipeError(f"{name} = {value!r}", where=where, remedy="choose " + " or ".join(known))
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number that is finite, also as a float64."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _differs(name: str, changes: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Return whether a field changes; a value may be of any type, as nobody has checked it yet."""
+    given, present = changes.get(name, values[name]), values[name]
+    return type(given) is not type(present) or bool(given != present)
 
 
 def check_bool(name: str, value: Any, where: str) -> None:
