@@ -276,6 +276,30 @@ def test_inputs_that_are_all_optional_are_not_dropped_in_silence() -> None:
         assert sorted(example) == ["picture", "text"]
 
 
+class TwoTensors(nn.Module):
+    """A model of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.layer(x) + self.layer(y)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_inputs_of_one_batch_that_were_given_as_data_are_told_from_batches(kind: type) -> None:
+    """The message blamed the model, or example inputs that nobody had given."""
+    model, data = TwoTensors(), kind((X, X))
+    for use in (intact8.quantize, intact8.sensitivity):
+        with pytest.raises(CalibrationError, match=rf"a {kind.__name__}, is a batch of one.*x, y.*as \[\(a, b\)\]"):
+            use(model, data)
+    sim = intact8.prepare(model, (X, X))
+    with pytest.raises(CalibrationError, match=r"batch 0 has 1 elements.*one batch of them is \[\(a, b\)\]"):
+        intact8.calibrate(sim, data)
+    intact8.calibrate(sim, [data])
+
+
 def test_what_a_model_does_not_run_without_is_no_label() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

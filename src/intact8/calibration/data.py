@@ -160,9 +160,32 @@ def first_batch(model: nn.Module, data: Any, least: int = 1) -> tuple[Any, Any]:
             raise CalibrationError("the calibration data holds no batch", remedy=_HOW) from None
         if iterator is data:
             data = itertools.chain([first], iterator)
+        elif isinstance(data, (tuple, list)) and isinstance(first, (Tensor, np.ndarray)):
+            _refuse_inputs_for_batches(model, data)
     example = _enough(model, first, inputs_of(model, first, least))
     _tell_of_optional_inputs(model, first, example)
     return example, data
+
+
+def _refuse_inputs_for_batches(model: nn.Module, data: Sequence[Any]) -> None:
+    """Raise CalibrationError where a tuple of tensors, which are batches, was meant as the inputs of one batch."""
+    needed = [p.name for p in _positional(model) if p.default is p.empty]
+    if len(needed) > 1:
+        raise CalibrationError(
+            f"every element of the data, a {type(data).__name__}, is a batch of one input",
+            why=f"data is an iterable of batches, and the model has {len(needed)} inputs: {', '.join(needed)}",
+            remedy=f"give one batch of {len(needed)} inputs as {_one_batch(len(needed))}",
+        )
+
+
+def _one_batch(count: int) -> str:
+    """Return how one batch of so many inputs is given.
+
+    Example:
+        >>> _one_batch(2)
+        '[(a, b)]'
+    """
+    return f"[({', '.join('abcdefgh'[:count])}{', …' if count > 8 else ''})]"
 
 
 def _enough(model: nn.Module, batch: Any, taken: Any) -> Any:
@@ -301,7 +324,7 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
         raise CalibrationError(
             f"batch {index} has {len(values)} elements",
             why=f"the model has {len(specs)} inputs: {_names(specs)}",
-            remedy="give a tuple with one tensor per input",
+            remedy=f"give a tuple with one tensor per input; one batch of them is {_one_batch(len(specs))}",
         )
     return tuple(_checked(v, spec, index) for v, spec in zip(values, specs, strict=False)), {}
 
