@@ -178,11 +178,23 @@ def test_first_batch_does_not_lose_a_generators_first() -> None:
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [([], "no batch"), (torch.empty(0, 3), "no sample"), (5, "type int"), ([{"z": X}], "no key of batch 0")],
+    [
+        ([], "no batch"),
+        (torch.empty(0, 3), "no sample"),
+        (5, "type int"),
+        ([{"z": X}], "no key of batch 0"),
+        ([()], "batch 0 holds no input"),
+    ],
 )
 def test_first_batch_refusals(data: Any, words: str) -> None:
     with pytest.raises(CalibrationError, match=words):
         first_batch(nn.Linear(3, 1), data)
+
+
+def test_no_data_beside_example_inputs_are_refused() -> None:
+    for empty, words in (([], "no batch"), (None, "of type NoneType")):
+        with pytest.raises(CalibrationError, match=words):
+            intact8.quantize(nn.Linear(3, 1), empty, example_inputs=X)
 
 
 @pytest.mark.parametrize(

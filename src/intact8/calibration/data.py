@@ -163,6 +163,8 @@ def first_batch(model: nn.Module, data: Any, least: int = 1) -> tuple[Any, Any]:
         elif isinstance(data, (tuple, list)) and isinstance(first, (Tensor, np.ndarray)):
             _refuse_inputs_for_batches(model, data)
     example = _enough(model, first, inputs_of(model, first, least))
+    if isinstance(example, tuple) and not example:
+        raise CalibrationError("batch 0 holds no input", remedy=_HOW)
     _tell_of_optional_inputs(model, first, example)
     return example, data
 
@@ -324,7 +326,8 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
         raise CalibrationError(
             f"batch {index} has {len(values)} elements",
             why=f"the model has {len(specs)} inputs: {_names(specs)}",
-            remedy=f"give a tuple with one tensor per input; one batch of them is {_one_batch(len(specs))}",
+            remedy="give a tuple with one tensor per input"
+            + (f"; one batch of them is {_one_batch(len(specs))}" if len(specs) > 1 else ""),
         )
     return tuple(_checked(v, spec, index) for v, spec in zip(values, specs, strict=False)), {}
 

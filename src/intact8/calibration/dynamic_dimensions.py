@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from intact8.calibration.data import raw_batches
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.pytree import InputLayout, call_of, register_inputs
 from intact8.nesting import arguments, leaves, nests
@@ -42,7 +43,7 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     """
     if isinstance(data, (Tensor, np.ndarray, Mapping)):
         return Dynamic({}, {}, found=True), data
-    iterator = iter(data)
+    iterator = raw_batches(data)
     looked = list(itertools.islice(iterator, LOOKED))
     if iterator is data:
         data = itertools.chain(looked, iterator)

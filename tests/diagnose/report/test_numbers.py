@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,13 @@ def test_without_data_and_model(case: Case) -> None:
     assert (report.samples, report.compared, report.speed, report.metric) == (0, 0, None, None)
     assert all(layer.integers is None and layer.error is None for layer in report.layers)
     assert all(layer.channels for layer in report.layers if layer.name in CONVS)
+
+
+@pytest.mark.parametrize("empty", [lambda x: [], lambda x: x[:0], lambda x: [x[:0]]], ids=["list", "tensor", "batch"])
+def test_no_samples_are_refused(case: Case, empty: Callable[[torch.Tensor], Any]) -> None:
+    """They ended in a bare StopIteration."""
+    with pytest.raises(InputError, match="no samples to count integers of.*one sample or more"):
+        intact8.report(case.program, empty(case.data))
 
 
 def test_a_model_needs_data_that_can_be_read_twice(case: Case) -> None:

@@ -166,6 +166,9 @@ def _measure(
     samples, inputs, kind = 0, random_samples(program, 1), "random"
     if data is not None:
         integers, samples = count_integers(program, batches(program, data, batch_size), engine)
+        if not samples:
+            remedy = "give one sample or more, or None"
+            raise InputError("there are no samples to count integers of", where="report", remedy=remedy)
         inputs, kind = next(batches(program, data, batch_size)), "given"
     if seconds <= 0:
         return _Measured(integers, samples, None, {})
