@@ -311,6 +311,24 @@ def test_other_models_and_wrong_calls_are_refused(case: Case) -> None:
         intact8.compare(case.model, case.program, case.x, program=case.program)
     with pytest.raises(intact8.CalibrationError, match="expected shape"):
         intact8.compare(case.model, case.sim, case.x[:, :2])
+    for bad in (slice(None), 0):
+        damaged = case.x.clone()
+        damaged[bad] = torch.nan
+        for quantized in (case.sim, case.program):
+            with pytest.raises(intact8.InputError, match="x: the input holds NaN.*repair the data"):
+                intact8.compare(case.model, quantized, damaged)
+
+
+@pytest.mark.parametrize("value", [1e20, 3e38, math.inf, -math.inf])
+def test_values_whose_squares_are_infinite_leave_numbers(case: Case, value: float) -> None:
+    """The histogram of the errors asked for the logarithm of infinity."""
+    x = case.x.clone()
+    x[0, 0, 0, 0] = value
+    found = intact8.compare(case.model, case.program, x)
+    rows = [found[name] for name in ("x.quantize", "conv1")]
+    assert all(row.cascade.sqnr is None and row.cascade.max_error > 1e19 for row in rows)
+    assert all(sum(row.cascade.histogram.counts) > 0 for row in rows)
+    assert "conv1" in str(found) and CompareReport.from_dict(json.loads(found.to_json())).samples == len(x)
 
 
 def test_a_trained_simulation_is_compared_with_the_model_that_was_given(case: Case) -> None:

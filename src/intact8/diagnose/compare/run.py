@@ -32,6 +32,7 @@ from intact8.diagnose.quantizer import Quantizer
 from intact8.errors import InputError, StateError
 from intact8.lower import draft
 from intact8.opset.op import Op
+from intact8.program.inputs import holds_nan
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import warn_of_training_mode
@@ -73,7 +74,7 @@ def compare(
         A row per operation that makes new values; prints as a table.
 
     Raises:
-        InputError: the model is not the one that was quantized, or data do not fit it.
+        InputError: the model is not the one that was quantized, or data do not fit it or hold NaN.
         CalibrationError: data do not fit the model's inputs.
         StateError: the simulation is not calibrated, or in training mode.
         EngineError: the engine is missing.
@@ -193,6 +194,9 @@ class _Comparison:
 
     def add(self, chunk: Chunk) -> None:
         """Run one chunk; a value is dropped when its last reader has run."""
+        for name, x in zip(self.graph.inputs, chunk.inputs, strict=True):
+            if bool(x.isnan().any()):
+                raise holds_nan(name)
         reals: dict[str, Tensor] = dict(zip(self.graph.inputs, chunk.inputs, strict=True))
         cascade, shipped = dict(reals), dict(reals)
         rounded: dict[str, Tensor] = {}

@@ -19,6 +19,9 @@ Array = npt.NDArray[np.float64]
 LARGEST = float(np.finfo(np.float32).max)
 """What stands for infinity: masks are infinite, and so are two of the lowest numbers in a sum."""
 
+FARTHEST = 2.0**126
+"""Where the histogram of an error ends at the latest: twice that is a float32, too."""
+
 BINS = 64
 """Number of bins of a histogram."""
 
@@ -90,10 +93,15 @@ class ErrorSums:
 
     def _histogram(self, flat: Tensor, noise: float, samples: int) -> None:
         if not self.reach:  # the first chunk decides: four times its root mean square, as a power of two
-            rms = math.sqrt(noise / max(flat.numel(), 1))
-            self.reach = 2.0 ** math.ceil(math.log2(4 * rms)) if rms > 0 else 1.0
+            if math.isfinite(noise):
+                rms = math.sqrt(noise / max(flat.numel(), 1))
+            else:  # of values whose squares are no float32
+                rms = float(torch.where(flat.isfinite(), flat.abs(), 0).amax())
+            self.reach = min(2.0 ** math.ceil(math.log2(4 * rms)), FARTHEST) if rms > 0 else 1.0
         step = (flat.numel() // max(samples, 1) // COUNTED) | 1
         sample, reach = flat[::step], self.reach
+        if not math.isfinite(noise):
+            sample = sample[~sample.isnan()]
         self.counts += torch.histc(sample, BINS, -reach, reach).to(torch.int64).cpu()
         self.below += int((sample < -reach).sum())
         self.above += int((sample > reach).sum())
@@ -103,10 +111,11 @@ class ErrorSums:
         n = max(self.elements, 1)
         channels = () if self.axis is None else tuple(float(v) for v in self.total / max(self.per_channel, 1))
         both = math.sqrt(self.signal * self.power)
+        finite = 0 < self.signal < math.inf and 0 < self.noise < math.inf
         return LayerError(
             # Masked scores hold the lowest float32, whose square is infinite: no signal that says anything.
-            sqnr=10 * math.log10(self.signal / self.noise) if 0 < self.signal < math.inf and self.noise > 0 else None,
-            cosine=max(-1.0, min(1.0, self.product / both)) if both > 0 else None,
+            sqnr=10 * math.log10(self.signal / self.noise) if finite else None,
+            cosine=max(-1.0, min(1.0, self.product / both)) if 0 < both < math.inf else None,
             max_error=self.largest,
             mean_error=self.magnitude / n,
             bias=float(self.total.sum()) / n,
@@ -215,7 +224,7 @@ class TensorStatistics:
         low, high, bins_low, bins_high = (
             np.clip(v, -LARGEST, LARGEST) for v in (self.sketch.minimum, self.sketch.maximum, bins.low, bins.high)
         )
-        if low == high:
+        if not low < high:  # all are the same, or NaN
             return Histogram(float(low), float(high), (int(bins.total),))
         edges = np.linspace(low, high, BINS + 1)
         exact = bins_low == bins_high  # zeros, and values that are all the same
