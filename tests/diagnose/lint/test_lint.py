@@ -209,6 +209,8 @@ def test_the_worst_comes_first() -> None:
     assert ranks == sorted(ranks) and report.findings[0].id == "IQ406"
     assert len(report.at_least("error")) < len(report.at_least("note")) == len(report)
     assert sum(report.counts().values()) == len(report)
+    with pytest.raises(intact8.InputError, match="'foo' is no severity.*error, warning, note"):
+        report.at_least("foo")
 
 
 def test_a_model_that_cannot_run_on_the_data_says_so_itself() -> None:

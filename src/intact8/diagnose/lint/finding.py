@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from intact8.display import Column, Grid, Shown, inert
+from intact8.errors import InputError
 from intact8.text import printable
 
 SEVERITIES = ("error", "warning", "note")
@@ -117,7 +118,14 @@ class LintReport(Shown):
         return {severity: found[severity] for severity in SEVERITIES}
 
     def at_least(self, severity: str) -> tuple[Finding, ...]:
-        """Return the findings of this severity or worse."""
+        """Return the findings of this severity or worse.
+
+        Raises:
+            InputError: it is no severity.
+        """
+        if severity not in SEVERITIES:
+            what, remedy = f"{severity!r} is no severity", f"choose {', '.join(SEVERITIES)}"
+            raise InputError(what, where="at_least", remedy=remedy)
         worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
         return tuple(f for f in self.findings if f.severity in worst)
 
