@@ -48,7 +48,7 @@ def export(
         What was written, and every tensor whose integers differ from the reference engine's, on random inputs.
 
     Raises:
-        InputError: the format, or the layout, is not known.
+        InputError: the format, or the layout, is not known, or ``batch`` is no number of samples.
         EngineError: a package is missing, an operation has no form in this format, the file cannot be written or run,
             or integers differ where the format promises the same.
 
@@ -64,6 +64,9 @@ def export(
         what = f"{to} is not run by {runtime!r} here"
         raise InputError(what, where="export", remedy=f"choose from {', '.join(made.runs)}")
     check_layout(program, layout)
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        what, remedy = f"batch = {batch!r}", "give the number of samples of a call, an integer of 1 or more"
+        raise InputError(what, where="export", remedy=remedy)
     ran_by = version(runtime)
     samples = batch if made.static else SAMPLES
     refuse_tensors(program, ["reference", runtime], samples)
