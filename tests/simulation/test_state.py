@@ -8,6 +8,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 from tests.simulation.networks import quantized
 from tests.train.networks import prepared
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import intact8
 from intact8.errors import CaptureWarning, StateError
@@ -147,13 +149,91 @@ def test_original_names_and_weights_both_ways() -> None:
     torch.manual_seed(5)
     other = intact8.prepare(Net(), DATA[:2]).eval()
     result = other.load_state_dict(original, strict=False)
-    assert not result.unexpected_keys
-    assert all(key.startswith("quantizers.") for key in result.missing_keys)
+    assert not result.unexpected_keys and not result.missing_keys
     torch.testing.assert_close(other(DATA[:4]), net(DATA[:4]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         intact8.calibrate(other, DATA)
     assert digest(intact8.convert(other)) == digest(program)
+
+
+def trained_on() -> nn.Module:
+    """The same network with other weights and statistics, that are near enough for the same ranges."""
+    net = model()
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for tensor in (*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())):
+            tensor.mul_(0.8 + 0.4 * torch.rand_like(tensor))
+    return net
+
+
+FURTHER = {**RECIPES, **{scales: partial(intact8.recipes.qat, scales) for scales in ("learned", "observed", "fixed")}}
+
+
+@pytest.mark.parametrize("recipe", sorted(FURTHER))
+@pytest.mark.parametrize("calibrated", [False, True], ids=["before", "after calibration"])
+def test_a_float_checkpoint_is_a_whole_state(recipe: str, calibrated: bool) -> None:
+    """What the simulation adds was said to be missing, although the documentation said that it loads."""
+    net, sim = trained_on(), intact8.prepare(model(), DATA[:2], FURTHER[recipe]())
+    if calibrated:
+        intact8.calibrate(sim, DATA)
+        before = sim(DATA[:4])
+    own = {key: value.clone() for key, value in sim.state_dict().items() if key not in net.state_dict()}
+    sim.load_state_dict(net.state_dict())
+    state = sim.state_dict()
+    for key, value in {**own, **net.state_dict()}.items():
+        torch.testing.assert_close(state[key], value, rtol=0, atol=0, equal_nan=True)
+    if not calibrated:
+        torch.testing.assert_close(sim(DATA[:4]), net(DATA[:4]))
+        intact8.calibrate(sim, DATA)
+        fresh = quantized(net, DATA, FURTHER[recipe]())[0]
+        assert torch.equal(sim(DATA[:4]), fresh(DATA[:4]))
+    program = intact8.convert(sim)
+    assert torch.equal(program.run(DATA[:4]), sim(DATA[:4]))
+    with torch.no_grad():
+        error = (sim(DATA[:4]) - net(DATA[:4])).norm()
+        assert error < 0.05
+        assert not calibrated or error < 0.2 * (before - net(DATA[:4])).norm(), "it computes with the old weights"
+
+
+def test_states_that_are_neither_of_the_model_nor_of_the_simulation_are_refused() -> None:
+    sim = quantized(model(), DATA)[0]
+    whole, net = sim.state_dict(), model().state_dict()
+    before = sim(DATA[:4])
+    part = next(key for key in whole if key.startswith("quantizers."))
+    for state, words in (
+        ({**net, part: whole[part]}, "Missing key.*quantizers"),
+        ({key: value for key, value in whole.items() if key != part}, "Missing key.*quantizers"),
+        (
+            {key: value for key, value in net.items() if key != "head.bias"},
+            r'Missing key\(s\) in state_dict: "head.bias"\.',
+        ),
+        ({**net, "tail.bias": net["head.bias"]}, r'Unexpected key\(s\) in state_dict: "tail.bias"\.'),
+        ({}, "Missing key.*head.bias"),
+    ):
+        with pytest.raises(RuntimeError, match=f"(?s){words}"):
+            sim.load_state_dict(state)
+    sim.load_state_dict(whole)
+    assert torch.equal(sim(DATA[:4]), before)
+
+
+def test_a_float_checkpoint_of_a_module_around_a_simulation_loads() -> None:
+    around = nn.Sequential(intact8.prepare(model(), DATA[:2]))
+    around.load_state_dict(nn.Sequential(trained_on()).state_dict())
+    torch.testing.assert_close(around(DATA[:4]), trained_on()(DATA[:4]))
+
+
+def test_a_float_checkpoint_that_would_not_be_used_is_refused() -> None:
+    net, x = nn.Sequential(nn.Linear(6, 4), nn.ReLU()), torch.randn(8, 6)
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    sim = intact8.prepare(net, x)
+    sim.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        net[0].weight_orig.mul_(2)
+    bias = sim.get_parameter("0.bias").clone()
+    with pytest.raises(StateError, match="0.weight_orig: the checkpoint has other values.*before intact8.prepare"):
+        sim.load_state_dict({**net.state_dict(), "0.bias": bias + 1})
+    assert torch.equal(sim.get_parameter("0.bias"), bias)
 
 
 def test_before_calibration_it_is_the_float_model_and_the_model_is_left_alone() -> None:

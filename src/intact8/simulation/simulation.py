@@ -85,8 +85,9 @@ OWN_MODULES = frozenset({"constants", "quantizers"})
 class Simulation(Shown, Trainable):
     """A captured model with quantization points: what :func:`intact8.prepare` returns.
 
-    It keeps the original parameter names, so a float32 checkpoint loads into it and its weights load back. Before
-    calibration it computes the float model; afterwards, in evaluation, exactly the integers of the deployed program.
+    It keeps the original parameter names, so a float32 checkpoint loads into it and its weights load back. What it adds
+    to the model stays as it is then: calibrate again where other weights make other ranges. Before calibration it
+    computes the float model; afterwards, in evaluation, exactly the integers of the deployed program.
 
     Attributes:
         points, weight_points, coded_points, recurrent_points, requantizations, placed, recipe: see
@@ -125,6 +126,7 @@ class Simulation(Shown, Trainable):
     captured_names: tuple[tuple[str, ...], ...]
     calibration: dict[str, Any]
     constant_channels: dict[str, tuple[int, int]]
+    _left: tuple[str, ...] = ()
     _solved_scales: Snapshot | None
     _solved_weights: Snapshot | None
 
@@ -140,6 +142,7 @@ class Simulation(Shown, Trainable):
         self.build(captured, fused, placed, recipe)
         self.to(device_of(model))  # what was attached above was made on the CPU
         self.register_load_state_dict_pre_hook(_become_what_was_chosen)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_tell_float_checkpoint)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
 
     def build(self, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
@@ -594,9 +597,30 @@ def _become_what_was_chosen(sim: nn.Module, state: Mapping[str, Any], prefix: st
         late_binding.call("rebuild", sim, Recipe.from_toml(chosen))
 
 
-def _forget(sim: nn.Module, incompatible: Any) -> None:
-    """Note after another state was loaded that it has not been solved for."""
+def _tell_float_checkpoint(sim: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Note of a state that has nothing of what the simulation adds, a checkpoint of the model, that this stays.
+
+    Raises:
+        StateError: it has other values for parameters from which weights were computed at capture, once.
+    """
     assert isinstance(sim, Simulation)
+    own = tuple(f"{prefix}{name}." for name in sorted(OWN_MODULES))
+    sim._left = () if any(key.startswith(own) for key in state) else own
+    for name in sim.captured.untrained if sim._left else ():
+        given, present = state.get(prefix + name), sim.get_parameter(name)
+        if isinstance(given, Tensor) and not torch.equal(given.to(present.device, present.dtype), present):
+            what = "the checkpoint has other values, which would not be used"
+            why = "weights of layers are computed from it, which was done once, at capture"
+            remedy = "load the checkpoint into the model, before intact8.prepare"
+            raise StateError(what, where=name, why=why, remedy=remedy)
+
+
+def _forget(sim: nn.Module, incompatible: Any) -> None:
+    """Note after another state was loaded that it has not been solved for; what stayed is not missing."""
+    assert isinstance(sim, Simulation)
+    if sim._left:
+        incompatible.missing_keys[:] = [key for key in incompatible.missing_keys if not key.startswith(sim._left)]
+        sim._left = ()
     sim._solved_scales = sim._solved_weights = None
 
 
