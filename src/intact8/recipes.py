@@ -18,7 +18,7 @@ from typing import Any
 
 from intact8.errors import RecipeError
 from intact8.recipe.override import Override
-from intact8.recipe.recipe import LEARNED, RECONSTRUCTIONS, Recipe, Scheme
+from intact8.recipe.recipe import LEARNED, Recipe, Scheme
 from intact8.recipe.scheme import one_of
 
 
@@ -230,10 +230,10 @@ def reconstruct(
         >>> reconstruct(4, 8, iterations=200).weight.range
         (-7, 7)
     """
-    one_of("method", method, RECONSTRUCTIONS, "recipes.reconstruct")
     weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
     activation, fine = Scheme(bits=activation_bits, observer="mse"), {"bits": 8}
-    if method == "distill":
+    together = isinstance(method, str) and method == "distill"
+    if together:
         arguments = {"rate": 2e-3} | arguments  # relative to weights, not steps of the grid
     if eight is None:
         overrides = [Override("layers:small", weight=fine)] if bits < 8 else []
@@ -250,7 +250,7 @@ def reconstruct(
         weight=weight,
         inputs={"*": Scheme(observer="mse")},
         overrides=overrides,
-        scales="lsq+" if method == "distill" else "calibrated",
+        scales="lsq+" if together else "calibrated",
         reconstruction=method,
         reconstruction_args=arguments,
     )
