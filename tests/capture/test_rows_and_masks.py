@@ -116,7 +116,13 @@ def nearest_so_far(x: Tensor) -> Tensor:
     return least
 
 
-MASKS = [replaced, scaled_in_place, both_sides, logarithms_of_rows, nearest_so_far]
+def sums_of_chosen(x: Tensor) -> Tensor:
+    y, z, mask = x * 1, x.flip(1), x > 0
+    y[mask] = torch.arange(8.0).sum() + z[mask] - 2 * y[mask].abs() * z[mask]
+    return y
+
+
+MASKS = [replaced, scaled_in_place, both_sides, logarithms_of_rows, nearest_so_far, sums_of_chosen]
 
 
 @pytest.mark.parametrize("function", MASKS)
@@ -126,7 +132,13 @@ def test_elements_that_come_back_to_the_places_of_their_mask(function: Function)
     assert captured.graph.dynamic_batch
 
 
-@pytest.mark.parametrize("function", [lambda x: x[x > 0.5].sum(), lambda x: x[x > 0.5]])
+def _elsewhere(x: Tensor) -> Tensor:
+    y, mask = x * 1, x > 0
+    y[mask] = x[mask] * x[mask].mean()
+    return y
+
+
+@pytest.mark.parametrize("function", [lambda x: x[x > 0.5].sum(), lambda x: x[x > 0.5], _elsewhere])
 def test_elements_that_go_elsewhere_are_refused(function: Function) -> None:
     with pytest.raises(CaptureError, match="how many elements a mask chooses"):
         capture(Made(function), torch.randn(4, 8))

@@ -57,33 +57,33 @@ def _between(start: Node, mask: Node) -> list[Node] | None:
     if start.target is not aten.index.Tensor:
         return None
     found, pending = {start}, [start]
+
+    def joins(node: Node) -> bool:
+        """Return whether a node is computed element by element of the chosen ones, and note it."""
+        if node not in found:
+            chosen = node.target is aten.index.Tensor and _same(_mask(node), mask)
+            if not chosen and not _elementwise(node):
+                return False
+            found.add(node)
+            pending.append(node)
+        return True
+
     while pending:
         node = pending.pop()
-        if node.target in WRITES:
-            continue
-        users = [user for user in node.users if (user.users and not only_checked(user)) or user.op == "output"]
-        users += [user for user in node.users if user.target in WRITES and user not in users]
-        others = [arg for arg in leaves([node.args[0], *node.args[2:]]) if isinstance(arg, Node)]
-        for near in [*users, *(others if node.target is not aten.index.Tensor else [])]:
-            if near in found:
-                continue
-            if _same(_mask(near), mask) and near.target is aten.index.Tensor:
-                pass
-            elif near.target in WRITES:
-                if not _same(_mask(near), mask) or near.args[0] in found or len(near.args) > 3 or near.kwargs:
+        for user in node.users:
+            reads = user.op == "output" or (user.users and not only_checked(user))  # others ask for the size alone
+            if user.target in WRITES:
+                if not _same(_mask(user), mask) or len(user.args) > 3 or user.kwargs or user.args[2] is not node:
                     return None
-            elif not _elementwise(near):
+                found.add(user)
+            elif reads and not joins(user):
                 return None
-            found.add(near)
-            pending.append(near)
+        for arg in leaves([*node.args]) if node.target is not aten.index.Tensor else ():
+            value = arg.meta.get("val") if isinstance(arg, Node) else None
+            if isinstance(value, Tensor) and value.ndim >= node.meta["val"].ndim and not joins(arg):
+                return None  # what has fewer dimensions is the same for all elements
     if not any(node.target in WRITES for node in found):
         return None
-    for node in found:  # every tensor that is computed with is one of the chosen elements, or the same for all
-        for arg in leaves([*node.args]):
-            value = arg.meta.get("val") if isinstance(arg, Node) else None
-            apart = arg not in found and node.target not in (aten.index.Tensor, *WRITES)
-            if apart and isinstance(value, Tensor) and value.ndim >= node.meta["val"].ndim:
-                return None
     return [node for node in start.graph.nodes if node in found]
 
 
