@@ -58,6 +58,12 @@ def of_all_samples_at_once(x: Tensor) -> Tensor:
     return x.view(batch * count, channels)[i.view(-1), :].view(batch, count, 3, channels).amax(2)
 
 
+def of_all_samples_in_their_shape(x: Tensor) -> Tensor:
+    batch, count, channels = x.shape
+    i = nearest(x) + torch.arange(batch)[:, None, None] * count
+    return x.reshape(-1, channels)[i].amax(2)
+
+
 def the_first_of_each(x: Tensor) -> Tensor:
     return x[torch.arange(len(x)), torch.zeros(len(x), dtype=torch.long), :]
 
@@ -70,7 +76,8 @@ def known_and_computed(x: Tensor) -> Tensor:
 
 
 ROWS = [
-    of_each_by_repeated_numbers, of_heads, of_heads_written, of_all_samples_at_once, the_first_of_each,
+    of_each_by_repeated_numbers, of_heads, of_heads_written, of_all_samples_at_once,
+    of_all_samples_in_their_shape, the_first_of_each,
     known_and_computed,
 ]  # fmt: skip
 

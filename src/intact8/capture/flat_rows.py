@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from intact8.capture.fx_nodes import added_like
+from intact8.capture.ops_shape import WHOLE
 
 aten = torch.ops.aten
 
@@ -33,8 +35,9 @@ def index_samples(gm: GraphModule) -> None:
         for _ in range(index.meta["val"].ndim - 1):
             samples = added_like(node, aten.unsqueeze.default, samples, -1)
         rows = added_like(node, aten.index.Tensor, x, [samples, index])
-        flat = added_like(node, aten.reshape.default, rows, [-1, *x.meta["val"].shape[2:]])
-        node.replace_all_uses_with(flat)
+        if node.meta["val"].ndim == x.meta["val"].ndim - 1:
+            rows = added_like(node, aten.reshape.default, rows, [-1, *x.meta["val"].shape[2:]])
+        node.replace_all_uses_with(rows)
         gm.graph.erase_node(node)
         _erase(before)
     gm.recompile()
@@ -61,10 +64,13 @@ def _parts(node: Node) -> tuple[Node, Node] | None:
     x, flat = table.args[0].meta["val"], table.meta["val"]
     while places.target in (*VIEWS[:3], *SAME):
         places = places.args[0]
+    given = args[1][0].meta["val"].shape
+    if len(given) != 1 and given != places.meta["val"].shape:
+        return None
     if places.target is not aten.add.Tensor or places.kwargs or x.ndim < 2 or x.shape[2:] != flat.shape[1:]:
         return None
     batch, rows = x.shape[:2]
-    if isinstance(batch, int) or not bool(_expr(flat.shape[0]) == _expr(batch) * _expr(rows)):
+    if isinstance(batch, int) or not _equal(_expr(flat.shape[0]), _expr(batch) * _expr(rows)):
         return None
     for index, offset in (places.args[:2], places.args[1::-1]):
         both = [n.meta["val"] for n in (index, offset) if isinstance(n, Node) and isinstance(n.meta.get("val"), Tensor)]
@@ -77,13 +83,30 @@ def _expr(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
+def _equal(a: Any, b: Any) -> bool:
+    """Return whether two sizes are one, as ``40·s // 8`` and ``5·s`` are, by some values of what they depend on."""
+    a, b = sympy.sympify(a), sympy.sympify(b)
+    symbols = sorted(a.free_symbols | b.free_symbols, key=str)
+    tried = [{symbol: first + i for i, symbol in enumerate(symbols)} for first in (2, 3, 7)]
+    return all(a.subs(values) == b.subs(values) for values in tried)
+
+
+def _is_whole(node: Node) -> bool:
+    """Return whether a node is a slice of all there is, as ``x[:, None]`` begins with."""
+    if node.target is not aten.slice.Tensor:
+        return False
+    args: tuple[Any, ...] = node.args
+    _, _, start, end, step = (*args, *(0, 0, WHOLE, 1)[len(args) - 1 :])
+    return bool(not start and (end is None or end >= WHOLE) and step == 1)
+
+
 def _counts(node: Any, batch: torch.SymInt, rows: int | torch.SymInt) -> bool:
     """Return whether a node is the number of the sample, (batch, 1, …), times the number of its rows."""
     shape = node.meta["val"].shape
     if _expr(shape[0]) != _expr(batch) or any(size != 1 for size in shape[1:]):
         return False
     scaled = False
-    while node.target in (*VIEWS, *SAME, aten.mul.Tensor):
+    while node.target in (*VIEWS, *SAME, aten.mul.Tensor) or _is_whole(node):
         if node.target is aten.mul.Tensor:
             factor = node.args[1].meta.get("val") if isinstance(node.args[1], Node) else node.args[1]
             if scaled or not isinstance(factor, int | torch.SymInt) or _expr(factor) != _expr(rows):
