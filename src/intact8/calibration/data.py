@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.calibration.summary import CalibrationWarning
+from intact8.capture.dynamic_shapes import FIXED_SIZES
 from intact8.capture.graph import Graph
 from intact8.capture.pytree import InputLayout, copied, widened
 from intact8.capture.torch_export import evaluating
@@ -37,16 +38,19 @@ class Specs(list[Spec]):
         order: names of the model's arguments, tensors and others.
         fixed: values that are no tensors, by name.
         along: the dimension that counts samples: 1 where recurrent layers and attention take steps first.
+        reason: why dimensions that differ in the data are fixed, where the model fixes them.
     """
 
     along: int = 0
+    reason: str = ""
     order: Sequence[str] = ()
     fixed: Mapping[str, Any] = MappingProxyType({})
 
     @staticmethod
-    def of(graph: Graph, layout: InputLayout) -> Specs:
-        """Return the inputs of a captured model."""
+    def of(graph: Graph, layout: InputLayout, notes: Sequence[str] = ()) -> Specs:
+        """Return the inputs of a captured model; ``notes`` are capture's."""
         specs = Specs((n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs))
+        specs.reason = next((note.partition(". Remedy")[0] for note in notes if note.startswith(FIXED_SIZES)), "")
         specs.order, specs.fixed = arguments(layout.keys), layout.fixed_values()
         steps = any(n.op in ("lstm", "gru", "rnn") and graph.nodes[n.inputs[0]].shape[0] is None for n in graph)
         specs.along = int(any(s[1:2] == (SAMPLES,) and (steps or s[0] is not None) for _, _, s in specs))
@@ -329,12 +333,12 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
             remedy="give a tuple with one tensor per input"
             + (f"; one batch of them is {_one_batch(len(specs))}" if len(specs) > 1 else ""),
         )
-    return tuple(_checked(v, spec, index) for v, spec in zip(values, specs, strict=False)), {}
+    return tuple(_checked(v, spec, index, form.reason) for v, spec in zip(values, specs, strict=False)), {}
 
 
 def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec], index: int) -> list[Any]:
     """Return arguments that nest tensors as the model does, each tensor checked."""
-    by_name = {spec[0]: spec for spec in specs}
+    by_name, reason = {spec[0]: spec for spec in specs}, getattr(specs, "reason", "")
     found = [name for place, value in zip(places, values, strict=False) for name, _ in leaves(place, value)]
     missing = [name for name in by_name if name not in found]
     unknown = [name for name in found if name not in by_name]
@@ -346,14 +350,14 @@ def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec],
         )
 
     return [
-        rebuilt(value, place, lambda leaf, name: None if leaf is None else _checked(leaf, by_name[name], index))
+        rebuilt(value, place, lambda leaf, name: None if leaf is None else _checked(leaf, by_name[name], index, reason))
         for place, value in zip(places, values, strict=False)
     ]
 
 
 def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
     # A model whose one argument is the dict itself has inputs named "batch.image", "batch.mask".
-    places = arguments(name for name, _, _ in specs)
+    places, reason = arguments(name for name, _, _ in specs), getattr(specs, "reason", "")
     owners = {name.rpartition(".")[0] for name, _, _ in specs}
     itself = len(places) == 1 and len(owners) > 1 and places[0] not in batch
     if itself:  # and it holds more than tensors
@@ -381,11 +385,15 @@ def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ig
     if extra:
         ignored |= extra
         log.info("calibration: entries that are no inputs of the model are left out: %s", ", ".join(sorted(extra)))
-    found = {key: _checked(batch[key], spec, index) for key, spec in zip(keys, specs, strict=True)}
+    found = {key: _checked(batch[key], spec, index, reason) for key, spec in zip(keys, specs, strict=True)}
     return ((found,), {}) if nested else ((), found)
 
 
-def _checked(value: Any, spec: Spec, index: int) -> Tensor:
+CAPTURED = "the model was captured with that shape"
+"""Why data of another shape do not fit, where nobody asked for more."""
+
+
+def _checked(value: Any, spec: Spec, index: int, reason: str) -> Tensor:
     name, dtype, shape = spec
     tensor = _tensor(value, name, index)
     expected = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
@@ -403,7 +411,9 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
         raise CalibrationError(
             f"expected shape {show(shape)}, got {tuple(tensor.shape)}",
             where=where,
-            why="the batch dimension is missing" if missing_batch else "the model was captured with that shape",
+            why="the batch dimension is missing"
+            if missing_batch
+            else reason or "the model was captured with that shape",
             remedy="iterate over batches, not samples (x[None] makes a batch of one)"
             if missing_batch
             else "resize the data, prepare the model with inputs of this shape, or name what may change in "

@@ -13,6 +13,9 @@ from torch.export import Dim
 from intact8.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+FIXED_SIZES = "fixed to the example's size"
+"""How capture's note begins of dimensions that were found in data, and that the model does not let change."""
+
 UNLIMITED = 1 << 40
 """Sizes from this one on count as unlimited; torch.export's infinity is larger."""
 

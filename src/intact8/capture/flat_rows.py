@@ -95,9 +95,9 @@ def _is_whole(node: Node) -> bool:
     """Return whether a node is a slice of all there is, as ``x[:, None]`` begins with."""
     if node.target is not aten.slice.Tensor:
         return False
-    args: tuple[Any, ...] = node.args
-    _, _, start, end, step = (*args, *(0, 0, WHOLE, 1)[len(args) - 1 :])
-    return bool(not start and (end is None or end >= WHOLE) and step == 1)
+    args: Any = node.args
+    start, end = args[2] if len(args) > 2 else 0, args[3] if len(args) > 3 else None
+    return len(args) < 5 and not start and (end is None or end >= WHOLE)
 
 
 def _counts(node: Any, batch: torch.SymInt, rows: int | torch.SymInt) -> bool:

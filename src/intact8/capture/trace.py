@@ -17,7 +17,7 @@ from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
-from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
+from intact8.capture.dynamic_shapes import FIXED_SIZES, UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.flat_rows import index_samples
 from intact8.capture.graph import Graph, Node
@@ -200,7 +200,7 @@ def _capture(
                 refused = error
             if tried is wanted and not isinstance(refused, LimitError):
                 break
-        note = f"fixed to the example's size: {places}: {refused}"
+        note = f"{FIXED_SIZES}: {places}: {refused}"
         captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
     return replace(captured, notes=(*captured.notes, note))
 

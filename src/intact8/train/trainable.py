@@ -39,7 +39,7 @@ class Trainable(Branch):
     @property
     def input_specs(self) -> Specs:
         """Name, dtype and shape of every input, in order."""
-        return Specs.of(self.graph, self.captured.layout)
+        return Specs.of(self.graph, self.captured.layout, self.captured.notes)
 
     @property
     def all_weight_points(self) -> dict[str, WeightPoint]:
