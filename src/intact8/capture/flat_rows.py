@@ -24,7 +24,7 @@ SAME = (aten.contiguous.default, aten.clone.default, aten.to.dtype, aten.to.devi
 
 def index_samples(gm: GraphModule) -> None:
     """Index rows of each sample where rows of all samples at once are indexed."""
-    for node in [*gm.graph.nodes]:
+    for node in gm.graph.find_nodes(op="call_function", target=aten.index.Tensor):
         found = _parts(node)
         if found is None:
             continue
@@ -40,7 +40,7 @@ def index_samples(gm: GraphModule) -> None:
         node.replace_all_uses_with(rows)
         gm.graph.erase_node(node)
         _erase(before)
-    gm.recompile()
+        gm.recompile()
 
 
 def _erase(nodes: list[Node]) -> None:

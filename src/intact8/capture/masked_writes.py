@@ -28,7 +28,7 @@ PARTIAL = {
 
 def write_whole(gm: GraphModule) -> None:
     """Compute for all elements what is computed for those of a mask, where they come back to its places."""
-    for node in [*gm.graph.nodes]:
+    for node in gm.graph.find_nodes(op="call_function", target=aten.index.Tensor):
         mask = _mask(node)
         if mask is not None and (found := _between(node, mask)) is not None:
             _rewrite(gm, mask, found)
