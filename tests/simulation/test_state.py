@@ -586,3 +586,27 @@ def test_what_layers_keep_is_of_the_tensors_there_are_now() -> None:
     y = sim(x)  # with gradients it is computed by other passes
     with torch.no_grad():
         assert torch.equal(sim(x), y.detach())
+
+
+class Grid(nn.Module):
+    """Adds positions that are views of one row and one column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3, padding=1)
+        rows, columns = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
+        self.register_buffer("rows", rows)
+        self.register_buffer("columns", columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) * self.rows + self.columns
+        return y
+
+
+def test_states_of_buffers_that_are_views_are_loaded() -> None:
+    x = torch.rand(32, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    sim = intact8.prepare(Grid().eval(), x[:2])
+    intact8.calibrate(sim, x)
+    before = sim(x)
+    sim.load_state_dict(copy.deepcopy(sim.state_dict()))
+    assert torch.equal(sim.eval()(x), before)

@@ -69,12 +69,18 @@ def copy_parameters(root: nn.Module, model: nn.Module, leave_out: frozenset[str]
             target._parameters[name] = copy.deepcopy(parameter, memo)
         for name, buffer in module._buffers.items():
             if buffer is None or buffer.layout == torch.strided:
-                target._buffers[name] = copy.deepcopy(buffer, memo)
+                target._buffers[name] = _whole(copy.deepcopy(buffer, memo))
         target._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
         target.training = module.training
         if path:
             parent, _, leaf = path.rpartition(".")
             root.get_submodule(parent)._modules[leaf] = target
+
+
+def _whole(buffer: Tensor | None) -> Tensor | None:
+    """Return a buffer with memory for every element; those of a view, as of a mesh grid, cannot be loaded into."""
+    repeats = buffer is not None and any(s == 0 and n > 1 for s, n in zip(buffer.stride(), buffer.shape, strict=True))
+    return buffer.contiguous() if buffer is not None and repeats else buffer
 
 
 def tensors_of(root: nn.Module) -> Mapping[str, Tensor]:
