@@ -318,14 +318,14 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
     names = [name for name, _, _ in specs]
     if isinstance(batch, Mapping):
         _, batch = without_fixed((), batch, names, form.fixed, form.order)
-        return _call_by_key(batch, specs, index, ignored)
+        return _call_by_key(batch, form, index, ignored)
     given = batch if isinstance(batch, (tuple, list)) else (batch,)
     values = list(without_fixed(given, {}, names, form.fixed, form.order)[0])
     tensors = [v for v in values if not is_plain(v)]
     values = tensors if len(tensors) >= len(specs) or any(map(nests, tensors)) else values
     if any(map(nests, values)):
         places = arguments(name for name, _, _ in specs)
-        return tuple(_nested(places, values, specs, index)), {}
+        return tuple(_nested(places, values, form, index)), {}
     if len(values) < len(specs):
         raise CalibrationError(
             f"batch {index} has {len(values)} elements",
@@ -336,9 +336,9 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
     return tuple(_checked(v, spec, index, form.reason) for v, spec in zip(values, specs, strict=False)), {}
 
 
-def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec], index: int) -> list[Any]:
+def _nested(places: Sequence[str], values: Sequence[Any], specs: Specs, index: int) -> list[Any]:
     """Return arguments that nest tensors as the model does, each tensor checked."""
-    by_name, reason = {spec[0]: spec for spec in specs}, getattr(specs, "reason", "")
+    by_name, reason = {spec[0]: spec for spec in specs}, specs.reason
     found = [name for place, value in zip(places, values, strict=False) for name, _ in leaves(place, value)]
     missing = [name for name in by_name if name not in found]
     unknown = [name for name in found if name not in by_name]
@@ -355,9 +355,9 @@ def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec],
     ]
 
 
-def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
+def _call_by_key(batch: Mapping[Any, Any], specs: Specs, index: int, ignored: set[str]) -> Call:
     # A model whose one argument is the dict itself has inputs named "batch.image", "batch.mask".
-    places, reason = arguments(name for name, _, _ in specs), getattr(specs, "reason", "")
+    places, reason = arguments(name for name, _, _ in specs), specs.reason
     owners = {name.rpartition(".")[0] for name, _, _ in specs}
     itself = len(places) == 1 and len(owners) > 1 and places[0] not in batch
     if itself:  # and it holds more than tensors
@@ -387,10 +387,6 @@ def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ig
         log.info("calibration: entries that are no inputs of the model are left out: %s", ", ".join(sorted(extra)))
     found = {key: _checked(batch[key], spec, index, reason) for key, spec in zip(keys, specs, strict=True)}
     return ((found,), {}) if nested else ((), found)
-
-
-CAPTURED = "the model was captured with that shape"
-"""Why data of another shape do not fit, where nobody asked for more."""
 
 
 def _checked(value: Any, spec: Spec, index: int, reason: str) -> Tensor:

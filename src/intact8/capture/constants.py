@@ -152,7 +152,7 @@ def writes_in_place(target: Any) -> bool:
     return bool(first is not None and first.alias_info is not None and first.alias_info.is_write)
 
 
-def _writes_into(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+def writes_into(user: torch.fx.Node, node: torch.fx.Node) -> bool:
     """Return whether an operation writes into what a node gives."""
     writes = isinstance(user.target, torch._ops.OpOverload) and writes_in_place(user.target)
     return writes and user.args[:1] == (node,)
@@ -162,7 +162,7 @@ def unread_writes(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
     """Return the operations that write into tensors of the model, as counters, of which no output is computed."""
     found: set[torch.fx.Node] = set()
     tensors = (node for node in graph.nodes if node.op in ("placeholder", "get_attr"))
-    for held in (node for node in tensors if any(_writes_into(user, node) for user in node.users)):
+    for held in (node for node in tensors if any(writes_into(user, node) for user in node.users)):
         behind, pending = {held}, [held]
         while pending:
             users = [node for node in pending.pop().users if node not in behind]

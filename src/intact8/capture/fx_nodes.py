@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
 from intact8.capture.aten_call import Call
-from intact8.capture.constants import writes_in_place
+from intact8.capture.constants import writes_into
 
 
 def only_checked(node: torch.fx.Node) -> bool:
@@ -56,8 +56,10 @@ def is_view(target: Any) -> bool:
 
 def written(node: Node) -> bool:
     """Return whether something is written into what a node makes, or into a view of it."""
-    own = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload) and user.args[:1] == (node,)]
-    return any(writes_in_place(user.target) or (is_view(user.target) and written(user)) for user in own)
+    views = [user for user in node.users if isinstance(user.target, torch._ops.OpOverload) and is_view(user.target)]
+    return any(writes_into(user, node) for user in node.users) or any(
+        view.args[:1] == (node,) and written(view) for view in views
+    )
 
 
 def added_like(like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:

@@ -312,10 +312,11 @@ def export(
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 found = Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
-                if remembered is None and (dynamic, more + 1) in attempts and _fixes(program, named or {}):
+                fixes = _fixes(program, named or {})
+                if remembered is None and fixes and (dynamic, more + 1) in attempts:
                     remembered = found  # sizes that came again
                     continue
-                return found if remembered is None or not _fixes(program, named or {}) else remembered
+                return remembered if remembered is not None and fixes else found
         if remembered is not None:
             return remembered
         told = failures[-1] if eager else told or failures[-1]  # what stops it in a call is what its user can change
@@ -429,18 +430,27 @@ def _export(
             if not numbers.changed:  # it does not count its calls, say
                 return exported
         except Exception as error:
-            if not numbers.some and not values_decide(error):
-                raise
+            if not numbers.some:
+                if not values_decide(error):
+                    raise
+                return _with_flags(model, made, error)
         try:
             return _followed(model, made)
         except Exception as error:
             if not values_decide(error):
                 raise
-            with known_numbers(model, flags=True) as numbers:  # values of the model may decide, not of its input
-                exported = _followed(model, made)
-            if not numbers.some or numbers.changed:
-                raise
-            return exported
+            return _with_flags(model, made, error)
+
+
+def _with_flags(model: nn.Module, made: Callable[[], ExportedProgram], refused: Exception) -> ExportedProgram:
+    """Return what is exported where values of the model's own buffers decide about the path; else raise ``refused``."""
+    with known_numbers(model, flags=True) as numbers:
+        if not numbers.some:
+            raise refused
+        exported = _followed(model, made)
+    if numbers.changed:
+        raise refused
+    return exported
 
 
 SPECIALIZED = "specialized it to be a constant"

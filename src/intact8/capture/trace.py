@@ -189,7 +189,8 @@ def _capture(
         )
         note = f"may change from call to call: {places}"
         # Constants as long as a dimension that was found in data get a length that suits most, or what was seen.
-        for tried in (wanted, wanted.limited(USUAL_LENGTH), wanted.limited(1)) if wanted.found else (wanted,):
+        usual, seen = wanted.limited(USUAL_LENGTH), wanted.limited(1)
+        for tried in (wanted, usual, *([seen] if seen != usual else [])) if wanted.found else (wanted,):
             try:
                 captured = _any_batch(example, dynamic_batch, named, tried)
                 limits = ", ".join(f"{name} up to {most}" for name, (_, most) in tried.bounds.items())
