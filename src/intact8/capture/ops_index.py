@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
+from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
 from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded, gathered, joined, spatial
 from intact8.errors import CaptureError
 
@@ -162,13 +162,14 @@ def from_front(c: Call, index: Value, size: int) -> Value:
     return c.emit("add", index, turns, out=shape, out_dtype="int64")
 
 
-def places_of_each(c: Call) -> tuple[Value, int] | None:
-    """Record the places x[arange(batch), i, j, …] in each sample, as if the indexed dimensions were one: (batch, …).
+def places_of_each(c: Call) -> tuple[Value, Value, Shape] | None:
+    """Record the places x[arange(batch), i, j, …] in each sample, as if the indexed dimensions were one.
 
     The sample numbers (batch, 1, …) broadcast with i (batch, …), of which some may be known.
 
     Returns:
-        The places, and how many dimensions are indexed behind the first; None where it is another way of indexing.
+        x as (batch, rows, …); the places of the rows, (batch, places, …), for a gather or a scatter along dimension 1;
+        and the shape of the indices. None where it is another way of indexing.
     """
     x, (first, *others) = c["self"], c["indices"]
     known = beginning(first)
@@ -199,7 +200,11 @@ def places_of_each(c: Call) -> tuple[Value, int] | None:
     if bool(added.any()):
         total = c.emit("add", total, added, out=places, out_dtype="int64")
     assert total is not None
-    return total, len(others)
+    rest = c.static(*shape[len(sizes) + 1 :])
+    wide = (shape[0], math.prod(c.static(*places[1:])), *rest)
+    index = c.reshape(total, (*wide[:2], *[1] * len(rest)))
+    index = index if c.shape(index) == wide else expanded(c, index, [], wide)
+    return c.reshape(x, (shape[0], math.prod(sizes), *rest)), index, places
 
 
 def rows_of_each(c: Call) -> Value | None:
@@ -207,15 +212,8 @@ def rows_of_each(c: Call) -> Value | None:
     found = places_of_each(c)
     if found is None:
         return None
-    (index, indexed), x = found, c["self"]
-    shape, places = c.shape(x), c.shape(index)
-    rest = c.static(*shape[1 + indexed :])
-    wide = (shape[0], math.prod(c.static(*places[1:])), *rest)
-    index = c.reshape(index, (*wide[:2], *[1] * len(rest)))
-    if c.shape(index) != wide:
-        index = expanded(c, index, [], wide)
-    merged = c.reshape(x, (shape[0], math.prod(c.static(*shape[1 : 1 + indexed])), *rest))
-    return c.reshape(c.emit("gather", merged, index, out=wide, axis=1))
+    rows, index, _ = found
+    return c.reshape(c.emit("gather", rows, index, out=c.shape(index), axis=1))
 
 
 def the_same(index: Any) -> Any:

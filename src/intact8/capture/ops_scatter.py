@@ -138,20 +138,15 @@ def index_put(c: Call) -> Any:
     found = places_of_each(c)
     if found is None:
         return c.builder.by_formula(c)
-    (index, indexed), shape, values = found, c.shape(x), c.builder.made(c["values"], c.fx)
-    places, rest = c.shape(index), c.static(*shape[1 + indexed :])
-    written = (shape[0], math.prod(c.static(*places[1:])), *rest)
+    (rows, index, places), shape, values = found, c.shape(x), c.builder.made(c["values"], c.fx)
+    written = c.shape(index)
     number = scalar(c, values)
     if number is not None:
         source = filled(c, number, written, c.dtype(x))
     else:
-        source, whole = c.value(values), (*places, *rest)
+        source, whole = c.value(values), (*places, *written[2:])
         source = c.reshape(source, (*[1] * (len(whole) - len(c.shape(source))), *c.shape(source)))
         extra = [batch_of(c)] if None not in c.shape(source) else []
         source = c.reshape(source if c.shape(source) == whole else expanded(c, source, extra, whole), written)
-    index = c.reshape(index, (*written[:2], *[1] * len(rest)))
-    if c.shape(index) != written:
-        index = expanded(c, index, [], written)
-    merged = c.reshape(x, (shape[0], math.prod(c.static(*shape[1 : 1 + indexed])), *rest))
     reduce = "sum" if c["accumulate"] else "none"
-    return c.reshape(c.move("scatter", merged, index, source, out=c.shape(merged), axis=1, reduce=reduce), shape)
+    return c.reshape(c.move("scatter", rows, index, source, out=c.shape(rows), axis=1, reduce=reduce), shape)
