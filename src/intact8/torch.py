@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
-from intact8.arithmetic.dimensions import known, summands
+from intact8.arithmetic.dimensions import computed, known, told_by
 from intact8.engines import admitted, run_flat
 from intact8.engines.binding import bind, fixed_arguments, to_torch
 from intact8.engines.shapes import sized
@@ -155,8 +155,7 @@ def _shapes(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> 
                 exact = 3 * a == 2 * b and a % 2 == 0 and None in sizes
                 shape.append(a // 2 * sizes[None] if exact else torch.library.get_ctx().new_dynamic_size())
             else:
-                names, more = summands(d)
-                shape.append(sum((sizes[n] for n in names), more))
+                shape.append(computed(d, {name: size for name, size in sizes.items() if name is not None}))
         outputs.append(torch.empty(shape, dtype=getattr(torch, declared.dtype)))
     return outputs
 
@@ -169,8 +168,11 @@ def _sizes(program: Program, inputs: Sequence[Tensor], layout: str) -> Mapping[s
         if layout == "NHWC" and len(shape) == 4:
             shape = (shape[0], *shape[2:], shape[1])
         for d, size in zip(shape, x.shape, strict=True):
-            if not isinstance(d, int) and (d is None or summands(d) == ([d], 0)):
-                sizes.setdefault(d, size)
+            if d is None:
+                sizes.setdefault(None, size)
+            elif (told := told_by(d)) is not None:
+                of, times, more = told
+                sizes.setdefault(of, (size - more) // times if times > 1 or more else size)
     return sizes
 
 

@@ -96,6 +96,17 @@ def nearest_index(size: int, out: int, exact: bool = False) -> Array:
     return np.asarray(np.minimum(source.astype(np.int64), size - 1))
 
 
+def repeats(times: int) -> bool:
+    """Return whether the nearest source of output i is ⌊i/times⌋ at every size: not where float32 rounds a multiple of
+    the inverse down, as it does at 41.
+
+    Example:
+        >>> repeats(3), repeats(41)
+        (True, False)
+    """
+    return all(np.array_equal(nearest_index(n, n * times), np.arange(n * times) // times) for n in range(1, 9))
+
+
 def upsample_nearest(x: Array, size: Ints, exact: bool = False) -> Array:
     """Return the resize the trailing dimensions to ``size`` by nearest neighbours."""
     first = x.ndim - len(size)

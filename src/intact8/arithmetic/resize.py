@@ -115,6 +115,36 @@ def denominators(size: Sequence[int], out: Sequence[int], align_corners: bool) -
     return [d or _denominator(n, o, align_corners, largest) for n, o, d in rows]
 
 
+Phase = tuple[int, float, float]
+"""Of outputs between two elements: the place of the first one before an element (−1 or 0), its weight, and that of the
+one behind it."""
+
+
+def phases(times: int) -> list[Phase]:
+    """Return the weights by which an axis becomes ``times`` as long, in the order of its outputs for one element.
+
+    Beyond the ends stand copies of the elements there.
+
+    Example:
+        >>> phases(2)
+        [(-1, 0.25, 0.75), (0, 0.75, 0.25)]
+    """
+    shares = [(2 * j + 1 - times) / (2 * times) for j in range(times)]
+    return [(math.floor(share), 1 - share % 1, share % 1) for share in shares]
+
+
+def integer_phases(times: int, denominator: int) -> list[Phase]:
+    """Return the same in integers, which add up to ``denominator``.
+
+    Example:
+        >>> integer_phases(2, 255)
+        [(-1, 64, 191), (0, 191, 64)]
+    """
+    left, _, weight, _ = linear_axis(3, 3 * times, False, denominator)
+    rows = zip(left[times : 2 * times].tolist(), weight[times : 2 * times].tolist(), strict=True)
+    return [(at - 1, denominator - w, w) for at, w in rows]
+
+
 def weight_matrix(size: int, out: int, align_corners: bool, denominator: int) -> Array:
     """Return float32 (out, size): the integer weights of an axis; rows add up to the denominator.
 

@@ -60,13 +60,13 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     differing = {place: lengths for place, lengths in sizes.items() if len(set(lengths)) > 1}
     groups = list(dict.fromkeys(differing.values()))
     names: dict[str, dict[int, str]] = {}
-    largest: dict[str, int] = {}
+    seen: dict[str, tuple[int, ...]] = {}
     for (key, axis), lengths in differing.items():
         first = next(place for place, other in differing.items() if other == lengths)
         name = "sequence" if len(groups) == 1 else re.sub(r"\W", "_", f"{first[0]}_{first[1]}")
         names.setdefault(key, {})[axis] = name
-        largest[name] = max(lengths)
-    return Dynamic(names, {}, found=True, largest=largest), data
+        seen[name] = tuple(sorted(set(lengths)))
+    return Dynamic(names, {}, found=True, seen=seen), data
 
 
 def _shapes(batch: Any, layout: InputLayout) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, summands
+from intact8.arithmetic.dimensions import Dim, names_of
 from intact8.capture.model_code import is_models
 from intact8.capture.names import module_of
 from intact8.errors import CaptureError
@@ -201,12 +201,18 @@ class Call:
         names = [d for d in dims if isinstance(d, str)]
         if names:
             what = f"this operation needs a fixed size of {names[0]}"
-            free = " and ".join(dict.fromkeys(n for name in names for n in summands(name)[0]))
+            free = " and ".join(dict.fromkeys(n for name in names for n in names_of(name)))
             remedy = f"leave {free} out of dynamic_shapes, or rewrite it to work on any size"
             raise self.error(what, why="it depends on a size that is only known when the program runs", remedy=remedy)
         if any(d is None for d in dims):
             raise self.mixes("this operation needs a fixed batch size", why="it depends on the number of samples")
         return [d for d in dims if isinstance(d, int)]
+
+    def at_least(self, *dims: Dim, least: int = 1) -> None:
+        """Raise the least sizes of named dimensions until each of ``dims``, which grow with them, is ``least`` long."""
+        for dim in dims:
+            if isinstance(dim, str):
+                self.builder.raise_least(dim, least)
 
     def error(self, what: str, *, why: str = "", remedy: str = ELSEWHERE) -> CaptureError:
         """Return a CaptureError that names the module, the ATen operator and the user's line of code."""

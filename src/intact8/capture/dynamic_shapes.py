@@ -29,17 +29,17 @@ class Dynamic:
         bounds: name → (least, largest size), where somebody said so; None: no limit.
         found: the dimensions were found in data, not asked for: they are given up, with a note, where the model does
             not allow them.
-        largest: name → the largest size that was found.
+        seen: name → the sizes that were found.
     """
 
     names: Mapping[str, Mapping[int, str]]
     bounds: Mapping[str, tuple[int, int | None]]
     found: bool = False
-    largest: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def limited(self, least: int) -> Dynamic:
         """Return the same, found in data, with limits: as many as asked for, or as the largest size that was found."""
-        bounds = {name: (1, max(size, least)) for name, size in self.largest.items()}
+        bounds = {name: (1, max(*sizes, least)) for name, sizes in self.seen.items()}
         return replace(self, bounds={**bounds, **self.bounds})
 
     @staticmethod
@@ -52,7 +52,7 @@ class Dynamic:
 
         Example:
             >>> Dynamic.of({"x": {0: "batch", 1: Dim("sequence", min=1, max=512)}})
-            Dynamic(names={'x': {1: 'sequence'}}, bounds={'sequence': (1, 512)}, found=False, largest={})
+            Dynamic(names={'x': {1: 'sequence'}}, bounds={'sequence': (1, 512)}, found=False, seen={})
         """
         if isinstance(dynamic_shapes, Dynamic):
             return dynamic_shapes

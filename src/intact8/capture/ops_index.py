@@ -10,9 +10,9 @@ import sympy
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, limits_of, multiplied, names_of
 from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
-from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded, gathered, joined, spatial
+from intact8.capture.ops_shape import WHOLE, batch_of, concatenated, cut, expanded, gathered, grown, joined, spatial
 from intact8.errors import CaptureError
 
 MAX_PIECES = 64
@@ -38,11 +38,11 @@ def im2col(c: Call) -> Value:
     x = c.value(c["self"])
     if len(c.shape(x)) != 4:
         raise c.error("an unfold of an image without a batch", remedy="add the batch dimension: x[None]")
-    return c.reshape(windows(c, x, 0.0)[0])
+    return c.reshape(windows(c, x, 0.0))
 
 
-def windows(c: Call, x: Value, border: float, extra: tuple[int, int] = (0, 0)) -> tuple[Value, tuple[int, int]]:
-    """Record the windows of images, (B, C, places of the kernel, windows), and return their rows and columns.
+def windows(c: Call, x: Value, border: float, extra: tuple[int, int] = (0, 0)) -> Value:
+    """Record the windows of images: (B, C, places of the kernel, windows).
 
     ``extra`` rows and columns stand behind the padding.
     """
@@ -51,21 +51,21 @@ def windows(c: Call, x: Value, border: float, extra: tuple[int, int] = (0, 0)) -
     if kh * kw > MAX_PIECES:
         raise c.error(f"windows of {kh * kw} places", why=f"they would become more than {MAX_PIECES} slices")
     batch, channels, height, width = c.shape(x)
-    height, width = c.static(height, width)
+    if height is None or width is None:
+        c.static(height, width)
     pads = [[0, 0], [0, 0], [ph, ph + extra[0]], [pw, pw + extra[1]]]
     if any(map(any, pads)):
-        height, width = height + sum(pads[2]), width + sum(pads[3])
-        x = c.move("pad", x, out=[batch, channels, height, width], pads=pads, value=border)
-    rows, columns = (height - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
+        x = c.move("pad", x, out=grown(c, x, pads), pads=pads, value=border)
     parts = []
     for i in range(kh):
-        lines = cut(c, x, 2, i * dh, i * dh + sh * (rows - 1) + 1, sh)
+        lines = cut(c, x, 2, i * dh, i * dh - dh * (kh - 1) or WHOLE, sh)
         for j in range(kw):
-            part = cut(c, lines, 3, j * dw, j * dw + sw * (columns - 1) + 1, sw)
-            parts.append(c.reshape(part, [batch, channels, 1, rows * columns]))
-    shape = [batch, channels, kh * kw, rows * columns]
+            part = cut(c, lines, 3, j * dw, j * dw - dw * (kw - 1) or WHOLE, sw)
+            found = [n for n in c.shape(part)[2:] if n is not None]
+            parts.append(c.reshape(part, [batch, channels, 1, multiplied(found)]))
+    shape = [batch, channels, kh * kw, multiplied(found)]
     joint = parts[0] if len(parts) == 1 else c.emit("cat", *parts, out=shape, out_dtype=c.dtype(x), axis=2)
-    return joint, (rows, columns)
+    return joint
 
 
 def places_of_largest(c: Call, x: Value) -> Value:
@@ -77,7 +77,7 @@ def places_of_largest(c: Call, x: Value) -> Value:
         max(dh * (kh - 1) + 1 + (rows - 1) * sh - height - 2 * ph, 0),
         max(dw * (kw - 1) + 1 + (columns - 1) * sw - width - 2 * pw, 0),
     )
-    joint, (rows, columns) = windows(c, x, finite(-math.inf), extra)
+    joint = windows(c, x, finite(-math.inf), extra)
     shape = (*c.shape(joint)[:2], rows * columns)
     of_kernel = c.emit("reduce", joint, out=shape, out_dtype="int64", fn="argmax", dims=[2], keepdim=False)
     line = c.emit("affine_scalar", of_kernel, out=shape, out_dtype="float32", mul=1 / kw, add=0.5 / kw)
@@ -96,11 +96,9 @@ def unfold(c: Call) -> Value:
     """Record windows along one dimension: a strided slice for every place in a window."""
     x, size, step = c.value(c["self"]), c["size"], c["step"]
     axis = c.axis(c["dimension"], x)
-    (length,) = c.static(c.shape(x)[axis])
     if size > MAX_PIECES:
         raise c.error(f"windows of {size} elements", why=f"they would become more than {MAX_PIECES} slices")
-    count = (length - size) // step + 1
-    parts = [cut(c, x, axis, i, i + step * (count - 1) + 1, step) for i in range(size)]
+    parts = [cut(c, x, axis, i, i + 1 - size or WHOLE, step) for i in range(size)]
     thin = [*c.shape(parts[0]), 1]
     parts = [c.reshape(part, thin) for part in parts]
     return parts[0] if size == 1 else c.emit("cat", *parts, out_dtype=c.dtype(x), axis=len(thin) - 1)
@@ -146,7 +144,7 @@ def beginning(index: Any) -> Prefix | None:
 def counts_to(c: Call, known: Prefix, axis: int, length: Dim, *, repeated: bool = False) -> bool:
     """Return whether indices count 0, 1, 2 … along ``axis`` up to a length, and nothing else."""
     size = known.counts(axis, repeated=repeated)
-    return size is not None and (size if isinstance(size, int) else c.builder.symbols[size]) == length
+    return size is not None and c.builder.size_of(size) == length
 
 
 def from_front(c: Call, index: Value, size: int) -> Value:
@@ -310,7 +308,7 @@ def index(c: Call) -> Any:
         return c.builder.by_formula(c)
     x = c.value(x)
     if count == 1 and isinstance(c.shape(x)[first], str) and known[0].numel() <= MAX_PIECES:  # x[:, [-1]]
-        pieces = [cut(c, x, first, i, i + 1) for i in known[0].flatten().tolist()]
+        pieces = [cut(c, x, first, i, i + 1 or WHOLE) for i in known[0].flatten().tolist()]
         y = pieces[0] if len(pieces) == 1 else concatenated(c, pieces, first)
         return c.reshape(y, [*c.shape(x)[:first], *known[0].shape, *c.shape(x)[first + 1 :]])
     sizes = c.static(*c.shape(x)[first : first + count])
@@ -323,10 +321,27 @@ def index(c: Call) -> Any:
 
 @handles("flip")
 def flip(c: Call) -> Value:
-    """Record a reversal as single slices."""
+    """Record a reversal as single slices, or as a gather of places counted from the end where a size changes."""
     x = c.value(c["self"])
     for dim in c["dims"]:
         axis = c.axis(dim, x)
-        (length,) = c.static(c.shape(x)[axis])
-        x = gather(c, x, axis, torch.arange(length - 1, -1, -1))
+        length = c.shape(x)[axis]
+        if isinstance(length, str):
+            x = reversed_along(c, x, axis, length)
+        else:
+            x = gather(c, x, axis, torch.arange(c.static(length)[0] - 1, -1, -1))
     return x
+
+
+def reversed_along(c: Call, x: Value, axis: int, length: str) -> Value:
+    """Record the reversal of a dimension that changes."""
+    most = limits_of(length, c.builder.bounds)[1]
+    if most is None:
+        free = next(name for name in names_of(length) if c.builder.bounds[name][1] is None)
+        raise c.unlimited(f"{length} is reversed", free, why="the places are computed up to a largest size")
+    shape, size = c.shape(x), c.builder.symbolic(length)
+    last = c.builder.materialize(Prefix(torch.arange(most + 1) - 1, (1,), (size,)), c.fx)
+    places = c.emit("sub", last, Prefix(torch.arange(most), (size,)), out=(length,), out_dtype="int64")
+    thin = c.reshape(places, [length if d == axis else 1 for d in range(len(shape))])
+    like = [batch_of(c, [])] if None in shape else []
+    return c.move("gather", x, expanded(c, thin, like, shape), out=shape, axis=axis)

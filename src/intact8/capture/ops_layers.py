@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from intact8.arithmetic.dimensions import multiplied
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import MAX_PIECES, places_of_largest
-from intact8.capture.ops_shape import cut, permuted, spatial
+from intact8.capture.ops_shape import cut, grown, permuted, spatial
+from intact8.opset.pools import alike
 
 
 def batched(c: Call, x: Any, rank: int) -> Value:
@@ -34,7 +36,7 @@ def conv(c: Call) -> Any:
     params = c.params(weight=c["weight"], bias=c["bias"])
     n = len(c["weight"].shape) - 2
     x, padding = batched(c, c["input"], n + 2), c["padding"]
-    c.static(*c.shape(x)[2:])
+    c.at_least(*c.out_shape[2:])
     attrs: dict[str, Any] = {name: spatial(c[name], n) for name in ("stride", "dilation")}
     if isinstance(padding, str):
         padding, x = named_padding(c, x, padding, attrs["dilation"])
@@ -99,8 +101,7 @@ def named_padding(c: Call, x: Value, padding: str, dilation: list[int]) -> tuple
     if all(t % 2 == 0 for t in total):
         return [t // 2 for t in total], x
     pads = [[0, 0], [0, 0], *([t // 2, t - t // 2] for t in total)]
-    shape = [n if n is None else n + sum(p) for n, p in zip(c.shape(x), pads, strict=True)]
-    return [0] * len(dilation), c.move("pad", x, out=shape, pads=pads, value=0.0)
+    return [0] * len(dilation), c.move("pad", x, out=grown(c, x, pads), pads=pads, value=0.0)
 
 
 @handles("batch_norm native_batch_norm _native_batch_norm_legit_no_training _batch_norm_no_update")
@@ -200,7 +201,15 @@ def pool(c: Call, op: str, **attrs: Any) -> Value:
     attrs |= {"kernel": kernel, "stride": spatial(c["stride"], n) if c["stride"] else kernel}
     attrs |= {"padding": spatial(c["padding"], n), "ceil_mode": bool(c["ceil_mode"])}
     x = c.value(c["self"])
-    c.static(*c.shape(x)[-n:])
+    if any(isinstance(size, str) for size in c.shape(x)[-n:]):
+        spans = [d * (k - 1) + 1 for k, d in zip(kernel, attrs.get("dilation", [1] * n), strict=True)]
+        rows = zip(attrs["padding"], attrs["stride"], spans, strict=True)
+        if attrs["ceil_mode"] and any(p + s > span for p, s, span in rows):
+            c.static(*c.shape(x)[-n:])
+        include = attrs.get("count_include_pad", True)
+        if op == "avg_pool" and not alike(kernel, attrs["stride"], attrs["padding"], attrs["ceil_mode"], include):
+            c.static(*c.shape(x)[-n:])
+        c.at_least(*c.out_shape[-n:])
     if len(c.shape(x)) == n + 1:  # without a batch: rows of one channel each are the same
         out = c.out_shape
         y = c.emit(op, alone(c, x), out=(out[0], 1, *out[1:]), **attrs)
@@ -302,12 +311,16 @@ EXACT = "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_e
 def upsample(c: Call) -> Value:
     """Record a resize to a size; a scale that does not give a whole size is refused, because it moves the grid."""
     x = c.value(c.args["input"] if "input" in c.args else c["self"])
-    size, given = c.static(*c.out_shape[2:]), c.static(*c.shape(x)[2:])
+    size, given = list(c.out_shape[2:]), c.shape(x)[2:]
+    c.at_least(*size)
     corners = bool(c.args.get("align_corners") or False)
     factors = c.args.get("scale_factors") or [c.args.get(k) for k in ("scales_d", "scales_h", "scales_w", "scales")]
     factors = [f for f in factors if f is not None]
     for factor, before, after in zip(factors if not corners else (), given, size, strict=False):
-        if abs(factor * before - after) > 1e-6:
+        if not isinstance(before, int) or not isinstance(after, int):
+            if before is None or after != multiplied([before, round(factor)]) or factor != round(factor):
+                c.static(before, after)
+        elif abs(factor * before - after) > 1e-6:
             what = f"interpolation of {before} by {factor}"
             why = "the size is not whole, so the scale and the ratio of sizes differ"
             raise c.error(what, why=why, remedy="pass size= instead of scale_factor=, or recompute_scale_factor=True")

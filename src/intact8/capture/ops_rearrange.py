@@ -9,13 +9,14 @@ import math
 from typing import Any
 
 import torch
+from sympy import sympify
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, divided, multiplied
 from intact8.capture.aten_call import Call, Shape, Value, handles
 from intact8.capture.constants import mapped
 from intact8.capture.ops_index import MAX_PIECES, gather
-from intact8.capture.ops_shape import concatenated, cut, permuted
+from intact8.capture.ops_shape import WHOLE, concatenated, cut, permuted
 
 
 @handles("roll")
@@ -25,8 +26,16 @@ def roll(c: Call) -> Value:
     dims = [c.axis(d, x) for d in c["dims"]]
     if not dims:
         raise c.error("roll of the flattened tensor", remedy="pass dims=")
-    c.static(*(c.shape(x)[d] for d in dims))
-    return c.move("roll", x, out=c.shape(x), shifts=[int(s) for s in c["shifts"]], dims=dims)
+    shifts = [int(s) for s in c["shifts"]]
+    for d, shift in zip(dims, shifts, strict=True):
+        if isinstance(length := c.shape(x)[d], str) and shift:
+            c.at_least(length, least=abs(shift) + 1)
+            x = concatenated(c, [cut(c, x, d, -shift, WHOLE), cut(c, x, d, 0, -shift)], d)
+    kept = [(d, shift) for d, shift in zip(dims, shifts, strict=True) if not isinstance(c.shape(x)[d], str)]
+    c.static(*(c.shape(x)[d] for d, _ in kept))
+    if not kept:
+        return x
+    return c.move("roll", x, out=c.shape(x), shifts=[shift for _, shift in kept], dims=[d for d, _ in kept])
 
 
 @handles("pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle")
@@ -44,8 +53,10 @@ def shuffle(c: Call) -> Value:
         shape, dims = [n, ch // r**2, r, r, h, w], [0, 1, 4, 2, 5, 3]
     else:
         r = c["downscale_factor"]
-        hh, ww = c.static(h, w)
-        shape, dims = [n, ch, hh // r, r, ww // r, r], [0, 1, 3, 5, 2, 4]
+        rows, columns = (size if isinstance(size, str) else c.static(size)[0] for size in (h, w))
+        if any(isinstance(size, str) and multiplied([divided(size, r), r]) != size for size in (rows, columns)):
+            c.static(rows, columns)
+        shape, dims = [n, ch, divided(rows, r), r, divided(columns, r), r], [0, 1, 3, 5, 2, 4]
     return c.reshape(permuted(c, c.reshape(x, shape), dims))
 
 
@@ -92,7 +103,7 @@ def places(c: Call, sizes: list[list[int]], batch: int) -> Tensor:
     def argument(arg: Any) -> Any:
         if isinstance(arg, (Value, Tensor)):
             return next(feed)
-        return int(arg.node.expr.subs(symbols)) if isinstance(arg, torch.SymInt) else arg
+        return int(sympify(c.builder.expression(arg)).subs(symbols)) if isinstance(arg, torch.SymInt) else arg
 
     values: dict[str, Any] = mapped(dict(c.args), argument)
     target: Any = c.fx.target

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, limits_of
-from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
+from intact8.arithmetic.dimensions import Dim, added, divided, grows, less, limits_of, names_of
+from intact8.capture.aten_call import Call, Value, finite, handles
 
 MOST_PIECES = 1024
 """Padding by a tensor's own values becomes at most this many slices, and a gather where there are more."""
@@ -79,26 +79,38 @@ def spatial(value: Any, n: int) -> list[int]:
     return [int(v) for v in (items * n if len(items) == 1 else items)]
 
 
-def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+def cut(c: Call, x: Value, axis: int, start: int | str, end: int | str, step: int = 1) -> Value:
     """Record a slice with bounds inside the length; the whole length needs no operation."""
     length = c.shape(x)[axis]
     if length is None:
         raise c.mixes("the batch dimension is cut")
-    if isinstance(length, str):
-        least = limits_of(length, c.builder.bounds)[0]
-        if step == 1 and -least <= start < 0 and (end <= 0 or end >= WHOLE):
-            return from_end(c, x, axis, start, min(end, 0))
-        if not 0 <= start < end <= least:
-            cuts = [str(start or ""), "" if end >= WHOLE else str(end), *([str(step)] if step != 1 else [])]
-            why = f"all that is known of its length is {least} or more"
-            what, remedy = f"{length} is cut at {':'.join(cuts)}", f"leave {length} out of dynamic_shapes"
-            raise c.error(what, why=why, remedy=remedy)
-    else:
+    if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
         start, end = (min(max(n + length if n < 0 else n, 0), length) for n in (start, end))
         if (start, end, step) == (0, length, 1):
             return x
-    shape = resized(c, x, axis, len(range(start, end, step)))
-    return c.move("slice", x, out=shape, axis=axis, start=start, end=max(end, start), step=step)
+        shape = resized(c, x, axis, len(range(start, end, step)))
+        return c.move("slice", x, out=shape, axis=axis, start=start, end=max(end, start), step=step)
+    first, last = (less(length, -n) if isinstance(n, int) and n < 0 else n for n in (start, end))
+    last = length if isinstance(last, int) and last >= WHOLE else last
+    rest, least = less(length, last), limits_of(length, c.builder.bounds)[0]
+    if isinstance(rest, int) or isinstance(last, str):
+        inside = grows(rest) and limits_of(rest, c.builder.bounds)[0] >= 0
+        most = limits_of(last, c.builder.bounds)[1] if isinstance(length, int) else None
+        inside = inside or (isinstance(length, int) and most is not None and most <= length)
+    else:
+        inside = last <= least
+    size = divided(added([less(last, first), step - 1]), step)
+    if not inside or not grows(size) or not grows(first) or (isinstance(size, int) and size < 1):
+        cuts = [str(start or ""), "" if isinstance(end, int) and end >= WHOLE else str(end)]
+        why = f"all that is known of its length is {least} or more"
+        what = f"{length} is cut at {':'.join([*cuts, *([str(step)] if step != 1 else [])])}"
+        names = dict.fromkeys(name for dim in (length, first, last) for name in names_of(dim))
+        raise c.error(what, why=why, remedy=f"leave {' and '.join(names)} out of dynamic_shapes")
+    c.at_least(first, least=0)
+    c.at_least(size)
+    if (first, last, step) == (0, length, 1):
+        return x
+    return c.move("slice", x, out=resized(c, x, axis, size), axis=axis, start=first, end=last, step=step)
 
 
 def resized(c: Call, x: Value, axis: int, size: Dim) -> list[Dim]:
@@ -106,21 +118,6 @@ def resized(c: Call, x: Value, axis: int, size: Dim) -> list[Dim]:
     shape = list(c.shape(x))
     shape[axis] = size
     return shape
-
-
-def from_end(c: Call, x: Value, axis: int, start: int, end: int) -> Value:
-    """Record x[start:end] of a dimension that changes, both counted from its end, as a gather."""
-    length = c.shape(x)[axis]
-    symbol = next((symbol for symbol, name in c.builder.symbols.items() if name == length), None)
-    most = c.builder.bounds[str(length)][1] if symbol is not None else None
-    if most is None:
-        what, why = f"elements of {length} are counted from its end", "their places are computed up to a largest size"
-        raise c.unlimited(what, length, why=why)
-    size = c.builder.materialize(Prefix(torch.arange(most + 1), (1,), (symbol,)), c.fx)
-    places = c.emit("add", size, torch.arange(start, end), out=(end - start,), out_dtype="int64")
-    wide = resized(c, x, axis, end - start)
-    thin = c.reshape(places, [end - start if d == axis else 1 for d in range(len(wide))])
-    return c.move("gather", x, expanded(c, thin, [batch_of(c, [])] if None in wide else [], wide), out=wide, axis=axis)
 
 
 @handles("slice narrow")
@@ -132,8 +129,19 @@ def slice_(c: Call) -> Value:
     end = c["start"] + c["length"] if "length" in c.args else c["end"]
     if not isinstance(c.shape(x)[axis], int) and start == 0 and whole(c, axis):
         return x
-    c.static(*(c.builder.dim(n, c.fx) for n in (start, end) if isinstance(n, torch.SymInt)))
-    return cut(c, x, axis, int(start), WHOLE if end is None else int(end), c.args.get("step") or 1)
+    bounds = [position(c, n, c.shape(x)[axis]) for n in (start, WHOLE if end is None else end)]
+    return cut(c, x, axis, bounds[0], bounds[1], c.args.get("step") or 1)
+
+
+def position(c: Call, n: Any, length: Dim) -> int | str:
+    """Return where a slice begins or ends; a computed size that is subtracted counts from the end."""
+    if not isinstance(n, torch.SymInt):
+        return int(n)
+    back = c.builder.size_of(-c.builder.expression(n))
+    if back is not None and length is not None and limits_of(back, c.builder.bounds)[0] >= 1:
+        return less(length, back)
+    found = c.builder.dim(n, c.fx)
+    return c.static(found)[0] if found is None else found
 
 
 def whole(c: Call, axis: int) -> bool:
@@ -154,7 +162,7 @@ def select(c: Call) -> Value:
         c.static(c.builder.dim(index, c.fx))
     if isinstance(length, int):
         index %= length
-    piece = cut(c, x, axis, index, index + 1) if length != 1 else x
+    piece = cut(c, x, axis, index, index + 1 if index != -1 else WHOLE) if length != 1 else x
     return c.reshape(piece, [*c.shape(x)[:axis], *c.shape(x)[axis + 1 :]])
 
 
@@ -166,10 +174,11 @@ def split(c: Call) -> list[Value]:
         return [x]
     axis = c.axis(c["dim"], x)
     sizes = [c.builder.dim(v.shape[axis], c.fx) for v in c.fx.meta["val"]]
-    pieces, at = [], 0
-    for size in c.static(*sizes):
-        pieces.append(cut(c, x, axis, at, at + size))
-        at += size
+    pieces, at = list[Value](), cast(int | str, 0)
+    for size in sizes:
+        end = added([at, size if size is not None else c.static(size)[0]])
+        pieces.append(cut(c, x, axis, at, end))
+        at = end
     return pieces
 
 
@@ -222,8 +231,7 @@ def pad(c: Call) -> Value:
     # Negative padding crops; cropping first leaves the same values.
     for axis, pair in enumerate(pads):
         if min(pair) < 0:
-            (length,) = c.static(c.shape(x)[axis])
-            x = cut(c, x, axis, max(-pair[0], 0), length - max(-pair[1], 0))
+            x = cut(c, x, axis, max(-pair[0], 0), pair[1] if pair[1] < 0 else WHOLE)
             pads[axis] = [max(n, 0) for n in pair]
     if not any(map(any, pads)):
         return x
@@ -233,22 +241,33 @@ def pad(c: Call) -> Value:
                 x = extend(c, x, axis, before, after, mode)
         return x
     value = c.args.get("value")
-    c.static(*(n for n, pair in zip(c.shape(x), pads, strict=True) if any(pair)))
-    return c.move("pad", x, out=c.out_shape, pads=pads, value=finite(float(value or 0.0)))
+    return c.move("pad", x, out=grown(c, x, pads), pads=pads, value=finite(float(value or 0.0)))
+
+
+def grown(c: Call, x: Value, pads: Sequence[Sequence[int]]) -> list[Dim]:
+    """Return the shape of a padded tensor."""
+    rows = list(zip(c.shape(x), pads, strict=True))
+    if any(n is None and any(pair) for n, pair in rows):
+        c.static(None)
+    return [n if n is None else added([n, *pair]) for n, pair in rows]
 
 
 def extend(c: Call, x: Value, axis: int, before: int, after: int, mode: str) -> Value:
     """Pad one dimension with the tensor's own values."""
-    (n,) = c.static(c.shape(x)[axis])
+    n = c.shape(x)[axis]
+    if not isinstance(n, int):
+        c.at_least(n, least=max(before, after) + (mode == "reflect"))
+    whole = (0, WHOLE)
     if mode == "circular":
-        pieces = [(n - before, n), (0, n), (0, after)]
+        pieces = [(-before, WHOLE) if before else (0, 0), whole, (0, after)]
     elif mode == "replicate":
-        pieces = [(0, 1)] * before + [(0, n)] + [(n - 1, n)] * after
+        pieces = [(0, 1)] * before + [whole] + [(-1, WHOLE)] * after
     else:
         left = [(i, i + 1) for i in range(before, 0, -1)]
-        pieces = left + [(0, n)] + [(i, i + 1) for i in range(n - 2, n - 2 - after, -1)]
+        pieces = left + [whole] + [(-i - 1, -i) for i in range(1, after + 1)]
     if len(pieces) > MOST_PIECES:
-        return gathered(c, x, axis, [i for a, b in pieces for i in range(a, b)])
+        places = range(c.static(n)[0])
+        return gathered(c, x, axis, [i for a, b in pieces for i in places[a:b]])
     return joined(c, x, axis, pieces)
 
 
@@ -267,10 +286,11 @@ def joined(c: Call, x: Value, axis: int, pieces: list[tuple[int, int]]) -> Value
 
 
 def concatenated(c: Call, parts: Sequence[Value], axis: int) -> Value:
-    """Record a concatenation along a dimension of known size."""
+    """Record a concatenation along a dimension that is not the batch."""
     if len(parts) == 1:
         return parts[0]
-    total = sum(c.static(*(c.shape(part)[axis] for part in parts)))
+    sizes = [c.shape(part)[axis] for part in parts]
+    total = added([n if n is not None else c.static(n)[0] for n in sizes])
     return c.move("cat", *parts, out=resized(c, parts[0], axis, total), axis=axis)
 
 
@@ -295,7 +315,7 @@ def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
     """Return the input whose dimension 0 is the batch; the output's dynamic dimension must be exactly that."""
     if sizes is None:
         shape = c.fx.meta["val"].shape
-        sizes = [d.node.expr for d in shape if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer]
+        sizes = [n for d in shape if not isinstance(n := c.builder.expression(d), int)]
     if c.builder.batch_input is None or any(s not in c.builder.symbols for s in sizes):
         raise c.mixes("a constant is expanded to a multiple of the batch size")
     return c.builder.batch_input
@@ -312,7 +332,8 @@ def over_samples(c: Call, x: Value, shape: Sequence[Dim], sizes: Sequence[Any] |
     if not axes:
         return expanded(c, x, [], shape)
     axis, known = axes[0], c.builder.batch_input
-    times = next((t for t in (sizes[axis].node.expr / s for s in c.builder.batch_symbols) if t.is_Integer), None)
+    size = c.builder.expression(sizes[axis])
+    times = next((t for t in (size / s for s in c.builder.batch_symbols) if t.is_Integer), None)
     if known is None or times is None or len(axes) > 1:
         raise c.mixes("a constant is expanded to a size computed from the batch size")
     if times == 1:

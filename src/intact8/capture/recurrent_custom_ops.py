@@ -160,6 +160,27 @@ def _along(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *args, **kwargs: (take_along_dim if _exporting() else original)(*args, **kwargs)
 
 
+def _pooled(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a ``max_pool1d`` that is exported for any length, as rows of images; torch's own fixes the length."""
+
+    def wrapped(
+        x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    ) -> Any:
+        if not _exporting() or isinstance(x.shape[-1], int):
+            return original(x, kernel, stride, padding, dilation, ceil)
+        one, step, edge, apart = (
+            [first, *_one(v)] for first, v in ((1, kernel), (1, stride), (0, padding), (1, dilation))
+        )
+        return torch.max_pool2d(x.unsqueeze(-2), one, step if len(step) > 1 else one, edge, apart, ceil).squeeze(-2)
+
+    return wrapped
+
+
+def _one(value: Any) -> list[Any]:
+    """Return a number, or a list of one, as a list; nothing as an empty one."""
+    return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
+
+
 def _experts(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return what chooses how experts of transformers compute: by row where they are exported."""
     return lambda self, name, default: by_row(default) if _exporting() else original(self, name, default)
@@ -233,6 +254,7 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
+        stack.enter_context(_exchanged(torch, "max_pool1d", _pooled(torch.max_pool1d)))
         for name in ("embedding", "embedding_bag"):
             stack.enter_context(_exchanged(F, name, _looked_up(getattr(F, name))))
         detect = "_detect_is_causal_mask"

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
+from sympy import sympify
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, added, limits_of, summands
+from intact8.arithmetic.dimensions import Dim, added, limits_of, names_of
 from intact8.capture.aten_call import Call, Prefix, Value
 from intact8.capture.constants import leaves
 from intact8.capture.fx_nodes import written
@@ -54,8 +55,8 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
     builder, val = call.builder, call.fx.meta.get("val")
     if call.op not in COMMUTING or not isinstance(val, Tensor) or (call.op in MADE and written(call.fx)):
         return None
-    dims = [d.node.expr if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer else int(d) for d in val.shape]
-    if any(d not in builder.symbols and builder.sum_of(d) is None for d in dims if not isinstance(d, int)):
+    dims = [builder.expression(d) for d in val.shape]
+    if any(d not in builder.symbols and builder.size_of(d) is None for d in dims if not isinstance(d, int)):
         return None
     if any(isinstance(arg, torch.SymInt) and name not in SIZES for name, arg in call.args.items()):
         return _counting_from(call, dims)
@@ -72,7 +73,7 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
         if isinstance(arg, Prefix):
             return arg.full
         if isinstance(arg, torch.SymInt):
-            return int(arg.node.expr.subs(sizes))
+            return int(expr if isinstance(expr := builder.expression(arg), int) else expr.subs(sizes))
         if isinstance(arg, (list, tuple)):
             return type(arg)(concrete(a) for a in arg)
         return arg
@@ -104,19 +105,37 @@ def _counting_from(call: Call, dims: list[Any]) -> Prefix | None:
         (axis,) = counted
     else:
         return None
-    start = first.node.expr if isinstance(first, torch.SymInt) else int(first or 0)
-    count = int((start + dims[axis]).subs({s: _largest(call.builder, s) for s in call.builder.symbols}))
+    start = call.builder.expression(first or 0)
+    count = int(sympify(start + dims[axis]).subs({s: _largest(call.builder, s) for s in call.builder.symbols}))
     shape = [count if a == axis else 1 for a in range(len(dims))]
     full = torch.arange(count, dtype=call.fx.meta["val"].dtype).reshape(shape)
     return Prefix(full, tuple(dims), tuple(start if a == axis else 0 for a in range(len(dims))))
 
 
-def as_tensor(call: Call, size: torch.SymInt) -> Value | None:
-    """Record a size that changes as an int64 tensor of one element; None for the batch, and where it has no limit."""
-    expr = size.node.expr
-    found = call.builder.sum_of(expr)
+def as_tensor(call: Call, size: torch.SymInt | torch.SymFloat) -> Value | None:
+    """Record a size that changes as a tensor of one element, int64, or float32 where it is a function of one, such as
+    its root; None for the batch, and where it has no limit."""
+    expr = call.builder.expression(size)
+    if isinstance(size, torch.SymFloat):
+        return _function_of_size(call, expr)
+    found = call.builder.size_of(expr)
     most = None if found is None else limits_of(found, call.builder.bounds)[1]
     return None if most is None else materialize(call.builder, Prefix(torch.arange(most + 1), (1,), (expr,)), call.fx)
+
+
+def _function_of_size(call: Call, expr: Any) -> Value | None:
+    """Record a float that is computed of one named dimension: an element of the table of all its values."""
+    symbols = list(getattr(expr, "free_symbols", ()))
+    name = call.builder.symbols.get(symbols[0]) if len(symbols) == 1 else None
+    most = None if name is None else call.builder.bounds[name][1]
+    if name is None or most is None:
+        return None
+    least = call.builder.bounds[name][0]
+    try:
+        values = [float(expr.subs(symbols[0], n)) if n >= least else 0.0 for n in range(most + 1)]
+    except TypeError:  # torch knows no number for it
+        return None
+    return materialize(call.builder, Prefix(torch.tensor(values), (1,), (symbols[0],)), call.fx)
 
 
 def _mixes_places(call: Call) -> bool:
@@ -125,7 +144,7 @@ def _mixes_places(call: Call) -> bool:
         x, sizes = call["self"], call.fx.meta["val"].shape
         dims = list(x.dims if isinstance(x, Prefix) else x.shape)
         if call.op != "repeat":
-            wanted = [d.node.expr if isinstance(d, torch.SymInt) else d for d in sizes]
+            wanted = [call.builder.expression(d) for d in sizes]
             return [d for d in dims if d != 1] != [d for d in wanted if d != 1]
         dims = [*[1] * (len(sizes) - len(dims)), *dims]
         times = call["repeats"]
@@ -267,16 +286,16 @@ def _size(c: Call, size: Any) -> Dim:
         return size
     if c.builder.symbols.get(size, "") is None:
         return None
-    found = c.builder.sum_of(size)
+    found = c.builder.size_of(size)
     if found is None:
-        raise c.error(f"a dimension of size {size}", why="sizes are numbers, names of dimensions, or sums of them")
+        raise c.error(f"a dimension of size {size}", why="a program computes sums, products and quotients of sizes")
     return found
 
 
 def _limited(c: Call, size: int | str) -> int | str:
     """Return a size that has a limit."""
     if limits_of(size, c.builder.bounds)[1] is None:
-        name = next(n for n in summands(size)[0] if c.builder.bounds[n][1] is None)
+        name = next(n for n in names_of(size) if c.builder.bounds[n][1] is None)
         what = f"a constant as long as {size}, which has no largest size"
         why = "constants are computed once, at the largest size"
         raise c.unlimited(what, name, why=why)

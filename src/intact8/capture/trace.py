@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from intact8.arithmetic.dimensions import show
+from intact8.arithmetic.dimensions import added, multiplied, show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
@@ -35,6 +35,7 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
+from intact8.capture.size_classes import SizeClass, SizeClassError, find_classes, unit
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
@@ -239,13 +240,13 @@ class Example:
         """Return the model's graph, which computes what the model does."""
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
         try:
-            captured = _build(self.model, exported, self.layout, wanted)
+            captured = _build_in_classes(self.model, exported, self.layout, wanted)
         except NotFunctional as refused:
             try:
                 functional = without_writes(exported)
             except Exception:  # noqa: BLE001 - torch cannot take every program apart that it has exported
                 raise refused from None
-            captured = _build(self.model, functional, self.layout, wanted)
+            captured = _build_in_classes(self.model, functional, self.layout, wanted)
         if captured.comparable:
             require_agreement(self.model, captured, self.args, self.kwargs)
             if exported.resized:
@@ -312,7 +313,26 @@ def _leaves(
     return named
 
 
-def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dynamic) -> Captured:
+MOST_ATTEMPTS = 8
+"""How often a graph is built until the classes of its sizes are known."""
+
+
+def _build_in_classes(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dynamic) -> Captured:
+    """Return the graph for the sizes that the model works for, see :mod:`intact8.capture.size_classes`."""
+    classes: dict[Any, SizeClass] = {}
+    for attempt in range(MOST_ATTEMPTS):
+        try:
+            return _build(model, exported, layout, wanted, classes)
+        except SizeClassError as error:
+            if attempt + 1 == MOST_ATTEMPTS:
+                raise
+            classes = error.classes
+    raise AssertionError
+
+
+def _build(
+    model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dynamic, classes: Mapping[Any, SizeClass]
+) -> Captured:
     program = exported.program
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
@@ -322,8 +342,12 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     unread = unread_writes(program.graph)
     builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes
+    guards = _classify(builder, program, layout, wanted, classes)
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
+    if (later := find_classes([g.expr for g in guards], builder.examples, builder.classes)) != builder.classes:
+        what = "operations of the model need classes of sizes"
+        raise SizeClassError(CaptureError(what, where="the model itself"), later)
     node = next(n for n in program.graph.nodes if n.op == "output")
     outputs: list[str] = []
     leaves: list[Any] = []
@@ -409,6 +433,24 @@ def _state(
     return parameters, buffers, constants, aliases
 
 
+def _classify(
+    builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic, classes: Mapping[Any, SizeClass]
+) -> Sequence[Any]:
+    """Find the classes of sizes for which the export holds; return its guards, which grow as formulas are traced."""
+    names = {s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
+    given = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    guards: Sequence[Any] = []
+    for key, val in zip(layout.keys, given, strict=False):
+        for axis in wanted.names.get(key, ()):
+            size = val.shape[axis] if isinstance(val, Tensor) else None
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                builder.examples[size.node.expr] = int(size.node.hint)
+                guards = size.node.shape_env.guards
+    builder.classes = find_classes([guard.expr for guard in guards], builder.examples, classes)
+    builder.counted |= {s: times * unit(s, of) + more for s, of in builder.classes.items() for times, more in [of]}
+    return guards
+
+
 def _placeholders(
     model: nn.Module, builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic
 ) -> tuple[list[Any], list[str]]:
@@ -465,19 +507,36 @@ def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wa
         size: Any = val.shape[axis]
         expr = size.node.expr if isinstance(size, torch.SymInt) else size
         symbol = expr if isinstance(size, torch.SymInt) and expr.is_Symbol else None
+        known = name in builder.bounds
         if symbol is None:
             what = f"dimension {axis} of {key} ({name}) cannot change"
             remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
             raise CaptureError(what, why=f"the model needs it to be {expr}", remedy=remedy)
-        if builder.symbols.setdefault(symbol, name) != name:
-            other = builder.symbols[symbol] or "the batch"
+        of = builder.classes.get(symbol, SizeClass(1, 0))
+        counted = unit(symbol, of) if symbol in builder.classes else symbol
+        if builder.symbols.setdefault(counted, name) != name:
+            other = builder.symbols[counted] or "the batch"
             what = f"{name} (dimension {axis} of {key}) must have the size of {other}"
             raise CaptureError(what, why="the model makes them equal", remedy="give both one name")
-        least, most = builder.bounds.get(name, wanted.bounds.get(name, (1, None)))
+        if any(size % of.times != of.more for size in wanted.seen.get(name, ())):
+            what = f"dimension {axis} of {key} ({name}) can only change in steps of {of.times}, from {of.more} on"
+            raise CaptureError(what, remedy="give data of such sizes, or leave it out of dynamic_shapes")
+        least, most = wanted.bounds.get(name, (1, None))
         limits = program.range_constraints.get(symbol)
         if limits is not None:
             # torch.export assumes sizes of 2 or more: its limits of 0 and 1 mean nothing.
             low = int(limits.lower) if limits.lower > 2 else 1
             high = int(limits.upper) if limits.upper < UNLIMITED else None
             least, most = max(least, low), high if most is None else most if high is None else min(most, high)
+        least = max(-(-(least - of.more) // of.times), 1)
+        most = None if most is None else (most - of.more) // of.times
+        if known:
+            low, high = builder.bounds[name]
+            least, most = max(least, low), high if most is None else most if high is None else min(most, high)
+        elif symbol in builder.classes:
+            builder.notes.append(f"{name} counts steps of {of.times}: the model works for {_progression(name, of)}")
         builder.bounds[name] = (least, most)
+
+
+def _progression(name: str, of: SizeClass) -> str:
+    return str(added([multiplied([of.times, name]), of.more]))

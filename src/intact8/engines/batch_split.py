@@ -26,7 +26,8 @@ def is_sample_wise(program: Program) -> bool:
         False
     """
     if program.dimensions:  # two primes, so that no size fits by chance
-        return all(is_sample_wise(fixed(program, dict.fromkeys(program.dimensions, n))) for n in PROBES)
+        least = {name: limits[0] - 1 for name, limits in program.dimensions.items()}
+        return all(is_sample_wise(fixed(program, {name: n + more for name, more in least.items()})) for n in PROBES)
     tensors = program.tensors
     if any(t.shape.count(None) > 1 for t in tensors.values()):
         return False

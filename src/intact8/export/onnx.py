@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, told_by
 from intact8.errors import EngineError
 from intact8.opset.op import Tensor
 from intact8.program.dimensions import fixed
@@ -192,13 +192,15 @@ def base_rules(program: Program) -> dict[str, Rule]:
     return rules
 
 
-def _places(program: Program) -> dict[str | None, tuple[str, int]]:
-    """Return the dimension that changes → an input and the axis of it that has the size."""
-    places: dict[str | None, tuple[str, int]] = {}
+def _places(program: Program) -> dict[str | None, tuple[str, int, int, int]]:
+    """Return the dimension that changes → an input, the axis of it that tells the size, and in what way."""
+    places: dict[str | None, tuple[str, int, int, int]] = {}
     for name in program.inputs:
         for axis, dim in enumerate(program.tensors[name].shape):
-            if isinstance(dim, str) or (dim is None and axis == 0):
-                places.setdefault(dim, (name, axis))
+            if dim is None and axis == 0:
+                places.setdefault(None, (name, axis, 1, 0))
+            elif (told := told_by(dim)) is not None:
+                places.setdefault(told[0], (name, axis, *told[1:]))
     return places
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from intact8.arithmetic.dimensions import Dim, summands
+from intact8.arithmetic.dimensions import Dim, Size, is_name, read
 from intact8.errors import EngineError
 from intact8.opset.kind import UNKNOWN, Interval, zero_point
 from intact8.opset.op import Op, Tensor
@@ -53,7 +53,8 @@ class Builder:
     Attributes:
         tensors: the program's tensors.
         contrib: whether operators of ONNX Runtime's own domain may be used.
-        places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
+        places: name of a dimension that changes (None: the batch) → an input, the dimension of it that tells the size,
+            how many times it has that size, and the number that is added.
         forms: op name → how a table is computed that needs no lookup, see ``onnx_tables.choose``.
         byte_extremes: whether Max and Min take uint8.
         given: inputs of the program.
@@ -68,7 +69,7 @@ class Builder:
 
     tensors: dict[str, Tensor]
     contrib: bool
-    places: Mapping[str | None, tuple[str, int]]
+    places: Mapping[str | None, tuple[str, int, int, int]]
     forms: Mapping[str, Choice] = field(default_factory=dict)
     byte_extremes: bool = False
     given: Collection[str] = ()
@@ -267,6 +268,10 @@ class Builder:
             raise EngineError(what, where=self.scope, why=why, remedy="fix all sizes but the batch")
         return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
 
+    def span(self, start: int, end: int) -> list[str]:
+        """Return where a slice begins and ends."""
+        return [self.ints([start], "start"), self.ints([end], "end")]
+
     def vector(self, sizes: Sequence[Dim], role: str) -> str:
         """Return an int64 vector of sizes; the model reads named dimensions and None (the batch) from its inputs."""
         if all(isinstance(d, int) for d in sizes):
@@ -280,18 +285,32 @@ class Builder:
     def _size(self, dim: Dim) -> str:
         """Return a size that the model reads from an input, as a vector of one element."""
         assert not isinstance(dim, int)
-        names, number = summands(dim)
-        if dim not in self._sizes and len(names) + (number > 0) > 1:
-            parts = [*map(self._size, names), *([self.ints([number], "more")] if number else [])]
-            self._sizes[dim] = functools.reduce(lambda a, b: self.node("Add", [a, b]), parts)
+        if dim not in self._sizes and dim is not None and not is_name(dim):
+            self._sizes[dim] = self._computed(read(dim))
         if dim not in self._sizes:
             if dim not in self.places:
                 what, why = "cannot find the batch size", "no input has a dynamic batch dimension"
                 raise EngineError(what, where=self.scope, why=why, remedy="convert the model again")
-            name, axis = self.places[dim]
+            name, axis, times, more = self.places[dim]
             shape = self.node("Shape", [name])
-            self._sizes[dim] = self.node("Slice", [shape, self.ints([axis], "from"), self.ints([axis + 1], "to")])
+            size = self.node("Slice", [shape, self.ints([axis], "from"), self.ints([axis + 1], "to")])
+            size = self.node("Sub", [size, self.ints([more], "more")]) if more else size
+            self._sizes[dim] = self.node("Div", [size, self.ints([times], "times")]) if times != 1 else size
         return self._sizes[dim]
+
+    def _computed(self, size: Size) -> str:
+        """Return a size that is computed of others, as a vector of one element."""
+        parts: list[str] = []
+        for product, times in size.terms:
+            factors = [self.ints([times], "times")] if times != 1 else []
+            for factor in product:
+                if isinstance(factor, str):
+                    factors.append(self._size(factor))
+                else:  # of a number that is not negative, so that both ways of rounding are one
+                    factors.append(self.node("Div", [self._computed(factor.of), self.ints([factor.by], "by")]))
+            parts.append(functools.reduce(lambda a, b: self.node("Mul", [a, b]), factors))
+        parts += [self.ints([size.number], "more")] if size.number else []
+        return functools.reduce(lambda a, b: self.node("Add", [a, b]), parts)
 
     def _fresh(self, scope: str, role: str) -> str:
         name, count = f"{scope}/{role}", 1
@@ -317,7 +336,14 @@ def reach(t: Tensor) -> int:
 
 
 def spatial_size(t: Tensor) -> list[int]:
-    """Return the sizes of the dimensions behind batch and channels."""
+    """Return the sizes of the dimensions behind batch and channels.
+
+    Raises:
+        EngineError: one of them is only known when the network runs.
+    """
+    if named := [d for d in t.shape[2:] if isinstance(d, str)]:
+        what, why = f"this operation needs a fixed size of {named[0]}", "its ONNX form has weights for every place"
+        raise EngineError(what, where=t.name, why=why, remedy="use engine='native', or leave it out of dynamic_shapes")
     return [int(d or 0) for d in t.shape[2:]]
 
 

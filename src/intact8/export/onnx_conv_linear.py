@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from intact8.arithmetic.dimensions import less, multiplied
 from intact8.arithmetic.integer import flip_transposed
-from intact8.export.onnx_builder import CONTRIB, Builder, Rule, reach, spatial_size
+from intact8.export.onnx_builder import CONTRIB, Builder, Rule, reach
 from intact8.opset.kind import zero_point
 from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.proof import FLOAT32
@@ -168,22 +169,22 @@ def _with_residual(b: Builder, op: Op, acc: str, residual: str, meta: Tensor, y:
 def _spread_input(b: Builder, x: str, meta: Tensor, op: Op) -> str:
     """Return the input of a transposed convolution, stride − 1 zero points between elements, padded for the flipped
     kernel."""
-    t, size, z = op.attrs, spatial_size(meta), zero_point(meta)
+    t, size, z = op.attrs, [d for d in meta.shape[2:] if d is not None], zero_point(meta)
     if any(s > 1 for s in t["stride"]):
         # Every element becomes the first of a block of its own: (N, C, H, 1, W, 1) → (N, C, H, s, W, s).
         x = b.shaped(x, [*meta.shape[:2], *(v for n in size for v in (n, 1))])
         after = [0, 0, *(v for s in t["stride"] for v in (0, s - 1))]
         x = b.node("Pad", [x, b.ints([0] * len(after) + after, "blocks"), b.byte(z)])
-        x = b.shaped(x, [*meta.shape[:2], *(n * s for n, s in zip(size, t["stride"], strict=True))])
+        x = b.shaped(x, [*meta.shape[:2], *(multiplied([n, s]) for n, s in zip(size, t["stride"], strict=True))])
     kernel = op.arrays["weight"].shape[2:]
     before = [d * (k - 1) - p for d, k, p in zip(t["dilation"], kernel, t["padding"], strict=True)]
     # The last block carries stride − 1 elements too many; a negative width crops.
     behind = [r + o - (s - 1) for r, o, s in zip(before, t["output_padding"], t["stride"], strict=True)]
     starts = [max(0, -r) for r in before]
-    ends = [n * s - max(0, -r) for n, s, r in zip(size, t["stride"], behind, strict=True)]
+    ends = [less(multiplied([n, s]), max(0, -r)) for n, s, r in zip(size, t["stride"], behind, strict=True)]
     axes = list(range(2, 2 + len(size)))
     if any(starts) or any(r < 0 for r in behind):
-        x = b.node("Slice", [x, b.ints(starts, "starts"), b.ints(ends, "ends"), b.ints(axes, "axes")])
+        x = b.node("Slice", [x, b.ints(starts, "starts"), b.vector(ends, "ends"), b.ints(axes, "axes")])
     pads = [max(0, r) for r in before], [max(0, r) for r in behind]
     if any(pads[0]) or any(pads[1]):
         x = b.node("Pad", [x, b.ints([0, 0, *pads[0], 0, 0, *pads[1]], "pads"), b.byte(z)])

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import helper, numpy_helper
 
-from intact8.arithmetic.dimensions import Dim
-from intact8.arithmetic.moves import nearest_index
-from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps, weight_matrix
+from intact8.arithmetic.dimensions import Dim, added, less, multiplied
+from intact8.arithmetic.moves import nearest_index, repeats
+from intact8.arithmetic.resize import (
+    Phase,
+    cubic_matrix,
+    integer_phases,
+    linear_matrix,
+    phases,
+    taps,
+    weight_matrix,
+)
 from intact8.errors import EngineError
 from intact8.opset.op import Op, Tensor
+from intact8.opset.resize import times
 
 from .onnx_builder import Builder, Rule, spatial_size
 from .onnx_pools import along_axes, trailing_padding
+
+LAST = (1 << 63) - 1
+"""Where a slice ends that goes to the end."""
 
 
 def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -23,7 +36,9 @@ def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
     if meta.dtype not in ("uint8", "float32"):
         why, remedy = "ONNX's MaxPool takes floats and bytes", "cast to float32 before it"
         raise EngineError(f"max_pool of {meta.dtype} cannot be exported", where=op.name, why=why, remedy=remedy)
-    behind = trailing_padding(meta.shape[2:], y.shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"])
+    behind = trailing_padding(
+        meta.shape[2:], y.shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"]
+    )
     pads = [*t["padding"], *behind]
     if any(p >= k for p, k in zip(pads, t["kernel"] * 2, strict=True)):
         return _max_of_slices(b, op, x[0], meta, y, pads)
@@ -53,9 +68,9 @@ def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads
     widths = [0, 0, *pads[:rank], 0, 0, *pads[rank:]]
     value = b.node("Pad", [value, b.ints(widths, "pads"), b.constant(lowest, "lowest")])
     for axis, (k, s, d) in enumerate(zip(t["kernel"], t["stride"], t["dilation"], strict=True), start=2):
-        last, where, step = (int(y.shape[axis] or 1) - 1) * s, b.ints([axis], "axis"), b.ints([s], "step")
+        last, where, step = multiplied([less(y.shape[axis] or 1, 1), s]), b.ints([axis], "axis"), b.ints([s], "step")
         starts = [i * d for i in range(k)]
-        bounds = [(b.ints([i], "start"), b.ints([i + last + 1], "end")) for i in starts]
+        bounds = [(b.ints([i], "start"), b.vector([added([last, i + 1])], "end")) for i in starts]
         slices = [b.node("Slice", [value, start, end, where, step]) for start, end in bounds]
         value = slices[0] if k == 1 else b.largest(slices, meta.dtype)
     return value
@@ -85,8 +100,8 @@ def _pad(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
     cropped = [i for i, row in enumerate(rows) if min(row) < 0]
     if cropped:
         starts = [max(0, -rows[i][0]) for i in cropped]
-        ends = [int(meta.shape[i] or 0) - max(0, -rows[i][1]) for i in cropped]
-        value = b.node("Slice", [value, b.ints(starts, "starts"), b.ints(ends, "ends"), b.ints(cropped, "axes")])
+        ends = [less(meta.shape[i] or 0, max(0, -rows[i][1])) for i in cropped]
+        value = b.node("Slice", [value, b.ints(starts, "starts"), b.vector(ends, "ends"), b.ints(cropped, "axes")])
     widths = [max(0, row[side]) for side in (0, 1) for row in rows]
     if not any(widths):
         return value
@@ -132,22 +147,52 @@ def _by_taps(b: Builder, x: str, size: list[int], out: list[int], cubic: bool, a
     return x
 
 
+def _by_phases(b: Builder, x: str, size: Sequence[Dim], axes: Sequence[list[Phase]], y: Tensor) -> str:
+    """Return linear resizing to so many times the size, whatever that is: every phase of the outputs between two
+    elements is a weighted sum of two slices, and they are put side by side."""
+    shape = [*y.shape[:2], *size]
+    for axis, rows in enumerate(axes, start=2):
+        shape[axis] = y.shape[axis]
+        if len(rows) == 1:
+            continue
+        at = b.ints([axis], "axis")
+        first, last = (b.node("Slice", [x, *b.span(*ends), at]) for ends in ((0, 1), (-1, LAST)))
+        wide, parts = b.node("Concat", [first, x, last], axis=axis), []
+        for left, weight, other in rows:
+            start = 1 + left
+            ends = ((start, start - 2), (start + 1, start - 1 or LAST))
+            taps = [b.node("Slice", [wide, *b.span(*row), at]) for row in ends]
+            terms = zip(taps, (weight, other), strict=True)
+            total = b.node("Add", [b.node("Mul", [tap, b.float(w, "weight")]) for tap, w in terms])
+            parts.append(b.node("Unsqueeze", [total, b.ints([axis + 1], "phase")]))
+        x = b.shaped(b.node("Concat", parts, axis=axis + 1), shape)
+    return x
+
+
 def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Return the nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding
     open)."""
     t, meta = op.attrs, inputs[0]
-    size, out, mode = spatial_size(meta), t["size"], t["mode"]
+    before, out, mode = meta.shape[2:], t["size"], t["mode"]
+    ratios = [times(n or 0, m) for n, m in zip(before, out, strict=True)]
+    whole = [n for n in ratios if n is not None]
+    named, linear = any(isinstance(n, str) for n in (*before, *out)), mode in ("linear", "bilinear", "trilinear")
+    if named and linear and not t["align_corners"] and len(whole) == len(ratios):
+        return _by_phases(b, x[0], before, [phases(n) for n in whole], y)
+    copies = mode.startswith("nearest") and len(whole) == len(ratios) and all(map(repeats, whole))
+    if copies and meta.dtype in ("uint8", "float32"):  # ⌊i/k⌋ whatever the formula
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        scales = np.array([1, 1, *whole], np.float32)
+        return b.node("Resize", [x[0], "", b.constant(scales, "scales")], mode="nearest", **how)
+    size = spatial_size(meta)
+    if any(isinstance(n, str) for n in out):
+        spatial_size(y)
     if not mode.startswith("nearest"):
         if x[0] in b.special:
             return _by_taps(b, x[0], size, out, mode == "bicubic", bool(t["align_corners"]))
         make = cubic_matrix if mode == "bicubic" else linear_matrix
         matrices = [make(n, o, bool(t["align_corners"])).T for n, o in zip(size, out, strict=True)]
         return along_axes(b, x[0], matrices, len(meta.shape))
-    if all(o % n == 0 for n, o in zip(size, out, strict=True)) and meta.dtype in ("uint8", "float32"):
-        # Whole factors: ⌊i/k⌋ whatever the formula.
-        scales = np.array([1, 1, *(o // n for n, o in zip(size, out, strict=True))], np.float32)
-        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        return b.node("Resize", [x[0], "", b.constant(scales, "scales")], mode="nearest", **how)
     value = x[0]
     for axis, (n, o) in enumerate(zip(size, out, strict=True), start=2):
         index = nearest_index(n, o, mode == "nearest-exact")
@@ -159,6 +204,11 @@ def _resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Te
     """Return the products with a matrix of integer weights per axis, which are exact in float32, and one rounded
     division."""
     t, meta = op.attrs, inputs[0]
+    if any(isinstance(d, str) for d in meta.shape[2:]):
+        ratios = [times(n or 0, m) or 1 for n, m in zip(meta.shape[2:], t["size"], strict=True)]
+        axes = [integer_phases(n, d) for n, d in zip(ratios, t["denominators"], strict=True)]
+        total = _by_phases(b, b.cast(x[0], "float32"), meta.shape[2:], axes, y)
+        return b.quantized(total, 0, 0, 255, math.prod(t["denominators"]))
     rows = zip(meta.shape[2:], t["size"], t["denominators"], strict=True)
     matrices = [weight_matrix(int(n or 0), o, t["align_corners"], d).T for n, o, d in rows]
     total = along_axes(b, b.cast(x[0], "float32"), matrices, len(meta.shape))

@@ -43,9 +43,10 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Return a depthwise convolution with ones where all windows have one divisor (ONNX Runtime's pool takes 20 × as
     long)."""
-    t, size = op.attrs, spatial_size(inputs[0])
+    t = op.attrs
     if len(t["multipliers"]) == 1:
         return _ones_conv(b, op, x[0], inputs[0], y, t["kernel"], t["stride"], t["padding"])
+    size = spatial_size(inputs[0])
     edges, divisors = pool_windows(size, t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
     return _windows(b, op, x[0], inputs[0], y, edges, divisors)
 
@@ -78,11 +79,15 @@ def trailing_padding(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
+    ceil_mode: bool = False,
 ) -> list[int]:
     """Return the padding behind an image that makes ``out`` windows fit, also where the last one reaches beyond (ceil
-    mode)."""
-    rows = zip(size, out, kernel, stride, padding, dilation, strict=True)
-    return [max(0, (int(o or 1) - 1) * s + d * (k - 1) + 1 - p - int(n or 0)) for n, o, k, s, p, d in rows]
+    mode); of sizes that are not known, what gives as many windows whatever the size is."""
+    found = []
+    for n, o, k, s, p, d in zip(size, out, kernel, stride, padding, dilation, strict=True):
+        exact = isinstance(n, int) and isinstance(o, int)
+        found.append(max(0, (o - 1) * s + d * (k - 1) + 1 - p - n) if exact else p + (s - 1 if ceil_mode else 0))
+    return found
 
 
 def along_axes(b: Builder, x: str, matrices: Sequence[Array], rank: int) -> str:

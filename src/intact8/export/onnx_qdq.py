@@ -28,7 +28,7 @@ from intact8.program.program import Program
 from intact8.regular_file import path_of
 
 from .onnx import assemble, base_rules, builder, write_model
-from .onnx_builder import Builder, Rule
+from .onnx_builder import Builder, Rule, spatial_size
 from .onnx_floats import RULES as FLOATS
 from .onnx_pools import RULES as INTEGER_POOLS
 from .onnx_pools import trailing_padding
@@ -245,9 +245,9 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 def _average(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Build an average pool of one kind of windows; others are written as exact sums, as in the integer dialect."""
-    t, size = op.attrs, [int(n or 0) for n in inputs[0].shape[2:]]
+    t, size = op.attrs, inputs[0].shape[2:]
     if op.kind == "adaptive_avg_pool":
-        kernel = [n // o for n, o in zip(size, t["output_size"], strict=True)]
+        kernel = [n // o for n, o in zip(spatial_size(inputs[0]), t["output_size"], strict=True)]
         stride, padding = kernel, [0] * len(size)
     else:
         kernel, stride, padding = t["kernel"], t["stride"], t["padding"]
@@ -301,7 +301,9 @@ def _norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
     t, (sx, sy), z = op.attrs, (float(inputs[0].scale or 1.0), float(y.scale or 1.0)), int(y.zero_point or 0)
     z += SIGNED if y.dtype == "int8" else 0  # the stored offset holds that of uint8
     count = (
-        math.prod(t["shape"]) if "shape" in t else math.prod(int(d or 0) for d in inputs[0].shape[1:]) // t["groups"]
+        math.prod(t["shape"])
+        if "shape" in t
+        else int(inputs[0].shape[1] or 0) * math.prod(spatial_size(inputs[0])) // t["groups"]
     )
     weight = np.asarray(op.arrays["gain"].astype(np.float64) * sy, np.float32)
     bias = np.asarray((op.arrays["offset"].astype(np.float64) - z) * sy, np.float32)

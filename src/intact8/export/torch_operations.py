@@ -18,7 +18,7 @@ from torch import Tensor
 
 from intact8.arithmetic import dynamic_torch, torch_nonlinear
 from intact8.arithmetic.bit_packing import decode
-from intact8.arithmetic.dimensions import resolve, size_of
+from intact8.arithmetic.dimensions import resolve, size_of, told_by
 from intact8.arithmetic.moves import nearest_index
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.arithmetic.torch_resize import resize_linear
@@ -271,8 +271,11 @@ def sizes_of_call(names: Sequence[str], tensors: Mapping[str, Meta], x: Sequence
     sizes: dict[str | None, Any] = {}
     for name, value in zip(names, x, strict=True):
         for axis, dim in enumerate(tensors[name].shape):
-            if isinstance(dim, str) or (dim is None and axis == 0):
-                sizes.setdefault(dim, value.shape[axis])
+            if dim is None and axis == 0:
+                sizes.setdefault(None, value.shape[axis])
+            elif (told := told_by(dim)) is not None:
+                of, times, more = told
+                sizes.setdefault(of, (value.shape[axis] - more) // times if times > 1 or more else value.shape[axis])
     return sizes
 
 

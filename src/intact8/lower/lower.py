@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from intact8.arithmetic.dimensions import Dim, known
+from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.resize import denominators
 from intact8.capture.graph import Node
 from intact8.errors import ProgramError
@@ -18,6 +18,7 @@ from intact8.lower.dynamic_weight_only import float_result_ops
 from intact8.lower.float_islands import float_ops
 from intact8.opset import KINDS
 from intact8.opset.op import Op, Tensor
+from intact8.opset.resize import as_known
 from intact8.program.certify import certify
 from intact8.program.check import check
 from intact8.program.program import Program
@@ -143,7 +144,7 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
 
 def _resize(node: Node, shape: Sequence[Dim], inputs: tuple[str, ...], common: dict[str, Any]) -> Op:
     size, corners = node.attrs["size"], node.attrs["align_corners"]
-    attrs = {"size": size, "align_corners": corners, "denominators": denominators(known(shape[2:]), size, corners)}
+    attrs = {"size": size, "align_corners": corners, "denominators": denominators(*as_known(shape[2:], size), corners)}
     return Op(node.name, "resize_linear", inputs, attrs, **common)
 
 

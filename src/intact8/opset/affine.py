@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intact8.arithmetic import integer
+from intact8.arithmetic.dimensions import added, multiplied
 from intact8.arithmetic.tie_free import STEPS as UNSATURATED
 from intact8.arithmetic.tie_free import negative_steps
 
@@ -14,7 +15,7 @@ from .attributes import CLAMP, CONV, INTEGERS, NUMERATOR
 from .kind import Call, Kind, along_all_but_first, along_none
 from .op import Array, Op, Tensor
 from .proof import INT32, STEPS, Evaluation, Multipliers, Proof, Sums, Tensors, largest_pair, reach
-from .shapes import Shape, fits_outputs, spatial
+from .shapes import Shape, fits_outputs, spatial, windows
 from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE
 from .violation import need
 
@@ -42,13 +43,13 @@ def conv_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     )
     geometry = zip(size, kernel, t["stride"], t["padding"], t["dilation"], t["output_padding"], strict=True)
     if t["transposed"]:
-        out = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, k, s, p, d, o in geometry]
+        out = [added([multiplied([n, s]), d * (k - 1) + o + 1 - 2 * p - s]) for n, k, s, p, d, o in geometry]
         fits = all(o < max(s, d) for o, s, d in zip(t["output_padding"], t["stride"], t["dilation"], strict=True))
         need(fits, "output_padding must be smaller than stride or dilation")
     else:
         need(not any(t["output_padding"]), "output_padding belongs to transposed convolutions")
-        out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in geometry]
-    need(min(out) >= 1, f"the kernel does not fit an input of shape {x[0]}")
+        out = [windows(n, k, s, p, d) for n, k, s, p, d, _ in geometry]
+    need(all(n >= 1 for n in out if isinstance(n, int)), f"the kernel does not fit an input of shape {x[0]}")
     return (x[0][0], outputs, *out)
 
 

@@ -17,6 +17,7 @@ REAL = (signature(NUMBERS, gives=FLOAT),)
 SMALL = 1 << 16
 STRIDES, PADDINGS = integers(1, SMALL), integers(0, SMALL)
 SIZES = integers(1, LARGEST_SIZE)
+IMAGE_SIZE = integers(1, LARGEST_SIZE, names=True)
 AXIS, AXES = integer(0, 7), integers(0, 7)
 NUMERATOR = integer(0, LARGEST_A)
 

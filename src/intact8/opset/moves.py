@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic import moves
-from intact8.arithmetic.dimensions import Dim, added, size_of, summands
+from intact8.arithmetic.dimensions import Dim, added, divided, less, names_of, size_of
 from intact8.arithmetic.resize import resize
 from intact8.errors import InputError
 
-from .attributes import AXES, AXIS, NUMBERS, SIZES
+from .attributes import AXES, AXIS, IMAGE_SIZE, NUMBERS
 from .kind import Call, Interval, Kind, Semantics, Span, along_all_but_first, along_none
 from .op import INTERPOLATING, Array, Op, Tensor
 from .shapes import Shape, ShapeRule, axis_of, elements, known, spatial
@@ -60,8 +60,9 @@ def _cat_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     for s in x[1:]:
         fits = len(s) == len(x[0]) and all(a == b for i, (a, b) in enumerate(zip(s, x[0], strict=True)) if i != axis)
         need(fits, f"shapes {x[0]} and {s} differ outside axis {axis}")
-    need(all(s[axis] is not None for s in x), "the axis of a cat depends on the batch size")
-    return (*x[0][:axis], added(s[axis] for s in x), *x[0][axis + 1 :])
+    sizes = [d for s in x if (d := s[axis]) is not None]
+    need(len(sizes) == len(x), "the axis of a cat depends on the batch size")
+    return (*x[0][:axis], added(sizes), *x[0][axis + 1 :])
 
 
 def _reshape_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
@@ -89,7 +90,7 @@ PROBES = (1009, 2003)
 
 def _at(shape: Sequence[Dim], probe: int) -> int:
     """Return the number of elements where every name has a size of its own, from ``probe`` on."""
-    names = sorted({name for dim in shape for name in summands(dim)[0]})
+    names = sorted({name for dim in shape for name in names_of(dim)})
     sizes = {name: probe + i for i, name in enumerate(names)}
     return math.prod(size_of(dim, sizes) for dim in shape if dim is not None)
 
@@ -102,11 +103,10 @@ def _permute_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 def _slice_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     axis, start, end = axis_of(op, x[0]), op.attrs["start"], op.attrs["end"]
-    if isinstance(end, str):
-        known(x[0][axis], "a dimension cut to a length")
-        need(op.attrs["step"] == 1, f"{start}:{end} is cut in steps of {op.attrs['step']}")
-        return (*x[0][:axis], _difference(end, start), *x[0][axis + 1 :])
-    need(isinstance(start, int), f"{start}:{end} may be empty")
+    if isinstance(end, str) or isinstance(start, str):  # whether it is within the dimension, the checker knows
+        need(x[0][axis] is not None, "a sliced dimension depends on the batch size")
+        step = op.attrs["step"]
+        return (*x[0][:axis], divided(added([less(end, start), step - 1]), step), *x[0][axis + 1 :])
     if isinstance(x[0][axis], str):  # how long it is at least, the checker knows
         need(start < end, f"{start}:{end} is empty")
         return (*x[0][:axis], len(range(start, end, op.attrs["step"])), *x[0][axis + 1 :])
@@ -115,23 +115,12 @@ def _slice_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     return (*x[0][:axis], len(range(start, end, op.attrs["step"])), *x[0][axis + 1 :])
 
 
-def _difference(end: str, start: int | str) -> int | str:
-    """Return the length of ``past:past+1``: the end has all that the start has, and more."""
-    (names, number), (less, n) = summands(end), summands(start)
-    rest = list(names)
-    for name in less:
-        need(name in rest, f"{start}:{end} may be empty")
-        rest.remove(name)
-    need(number >= n and (number > n or bool(rest)), f"{start}:{end} may be empty")
-    return added([*rest, number - n])
-
-
 def _pad_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     pads = op.attrs["pads"]
     need(len(pads) == len(x[0]), f"pads {pads} do not have one entry per dimension of {x[0]}")
-    out = tuple(
-        d if not any(row) else known(d, "a padded dimension") + sum(row) for d, row in zip(x[0], pads, strict=True)
-    )
+    for d, row in zip(x[0], pads, strict=True):
+        need(d is not None or not any(row), "a padded dimension depends on the batch size")
+    out = tuple(d if d is None else added([d, *row]) for d, row in zip(x[0], pads, strict=True))
     need(all(not isinstance(d, int) or d >= 1 for d in out), f"pads {pads} leave nothing of {x[0]}")
     return out
 
@@ -260,7 +249,7 @@ def _move(name: str, formula: str, shape: ShapeRule, evaluate: Semantics, **more
 
 SLICE: dict[str, Validator] = {"axis": AXIS, "start": POSITION, "end": END, "step": integer(1, LARGEST_SIZE)}
 UPSAMPLE: dict[str, Validator] = {
-    "size": SIZES,
+    "size": IMAGE_SIZE,
     "mode": one_of("nearest", "nearest-exact", *INTERPOLATING),
     "align_corners": boolean,
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from intact8.arithmetic import integer, windows
 from intact8.arithmetic.dimensions import known as known_sizes
-from intact8.arithmetic.windows import adaptive_divisors, pool_divisors, pool_size, sees_padding_only
+from intact8.arithmetic.windows import adaptive_divisors, pool_divisors, sees_padding_only
 
 from .affine import MOST_TERMS
 from .attributes import AXES, CLAMP, INTEGERS, RATIO, SIZES, STRIDES, WINDOW
@@ -18,6 +18,7 @@ from .moves import check_unchanged, moved
 from .op import Array, Op, Tensor
 from .proof import INT32, Evaluation, Multipliers, Proof, Sums, Tensors, named, ratios_fit, reach
 from .shapes import Shape, elements, known, spatial
+from .shapes import windows as windows_along
 from .types import QUANTIZED, signature
 from .values import boolean, multipliers
 from .violation import need
@@ -38,10 +39,10 @@ def pool_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     spans = [d * (k - 1) + 1 for k, d in zip(t["kernel"], dilation, strict=True)]
     need(all(2 * p <= k for p, k in zip(t["padding"], spans, strict=True)), "padding exceeds half the kernel")
     out = [
-        pool_size(n, k, s, p, d, t["ceil_mode"])
+        windows_along(n, k, s, p, d, t["ceil_mode"])
         for n, k, s, p, d in zip(size, t["kernel"], t["stride"], t["padding"], dilation, strict=True)
     ]
-    need(min(out) >= 1, f"the kernel does not fit an input of shape {x[0]}")
+    need(all(n >= 1 for n in out if isinstance(n, int)), f"the kernel does not fit an input of shape {x[0]}")
     return (*x[0][:2], *out)
 
 
@@ -49,7 +50,8 @@ def adaptive_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     """Return the shape of a pool over adaptive windows."""
     size = op.attrs["output_size"]
     need(len(size) <= 3, f"{len(size)} spatial dimensions")
-    spatial(x[0], len(size))
+    for d in spatial(x[0], len(size)):
+        known(d, "a pooled dimension")
     return (*x[0][:2], *size)
 
 
@@ -70,6 +72,13 @@ def _check_mean(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
     need(terms <= MOST_TERMS, f"sums {terms} elements, more than {MOST_TERMS}")
 
 
+def alike(
+    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool, count_include_pad: bool
+) -> bool:
+    """Return whether every window of an average pool has the same divisor, whatever the input's size is."""
+    return not ceil_mode and (count_include_pad or not any(padding))
+
+
 def _check_divisors(op: Op, output: Tensor) -> set[int]:
     """Return the divisors that have a multiplier."""
     t = op.attrs
@@ -86,6 +95,9 @@ def _same_divisors(stored: set[int], occurring: set[int] | None) -> None:
 def _check_avg_pool(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
     t, stored = op.attrs, _check_divisors(op, output)
     window = (t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
+    if not all(isinstance(d, int) for d in inputs[0].shape[2:]):
+        need(alike(*window), "the divisors depend on a size that is not known")
+        return _same_divisors(stored, {math.prod(t["kernel"])})
     _same_divisors(stored, pool_divisors(known_sizes(inputs[0].shape[2:]), *window, len(stored)))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from intact8.arithmetic.dimensions import known as known_sizes
+from intact8.arithmetic.dimensions import Dim, multiplied, names_of, size_of
 from intact8.arithmetic.resize import LARGEST_PRODUCT, exact_denominators, resize_linear
 
-from .attributes import INTEGERS, SIZES
+from .attributes import IMAGE_SIZE, INTEGERS
 from .kind import Call, Kind, along_all_but_first
 from .moves import check_unchanged
 from .op import Array, Op, Tensor
@@ -26,6 +26,9 @@ LARGEST_SUM = 1 << 30
 HALF_RESULT = 128.0
 """float32 numbers below 256 are off by at most 128·2⁻²⁴ after one rounding."""
 
+PROBE = 1009
+"""Size that is given to every name where the ratio of two sizes is sought."""
+
 MOST_AXES = 2
 """Interpolated axes: the weights of three would have denominators below 40, and differ too much from torch's."""
 
@@ -33,8 +36,37 @@ MOST_AXES = 2
 def _shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     size, denominators = op.attrs["size"], op.attrs["denominators"]
     need(len(size) <= 3 and len(denominators) == len(size), f"size {size} and denominators {denominators} do not fit")
-    spatial(x[0], len(size))
+    for before, after in zip(spatial(x[0], len(size)), size, strict=True):
+        known_ratio = not op.attrs["align_corners"] and times(before, after) is not None
+        need(known_ratio or {type(before), type(after)} == {int}, f"the ratio of {after} and {before} is not known")
     return (*x[0][:2], *size)
+
+
+def times(before: int | str, after: int | str) -> int | None:
+    """Return how many times as long a dimension becomes; None where that is no number.
+
+    Example:
+        >>> times("height", "2*height"), times(3, 6), times("height", "height+1")
+        (2, 2, None)
+    """
+    names = dict.fromkeys([*names_of(before), *names_of(after)], PROBE)
+    ratio = size_of(after, names) // max(size_of(before, names), 1)
+    return ratio if multiplied([before, ratio]) == after else None
+
+
+def as_known(size: Sequence[Dim], out: Sequence[Dim]) -> tuple[list[int], list[int]]:
+    """Return sizes before and after that have the weights of those given: 2 and 2·n for a dimension that changes, which
+    becomes n times as long, since two elements already have everything between them that more have.
+
+    Example:
+        >>> as_known([7, "width"], [9, "3*width"])
+        ([7, 2], [9, 6])
+    """
+    rows = [
+        (n, m) if isinstance(n, int) and isinstance(m, int) else (2, 2 * (times(n or 0, m or 0) or 1))
+        for n, m in zip(size, out, strict=True)
+    ]
+    return [n for n, _ in rows], [m for _, m in rows]
 
 
 def _check(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
@@ -50,7 +82,10 @@ def _evaluate(call: Call) -> Array:
 
 
 def _lacks_form(attrs: Mapping[str, Any], shape: Shape) -> str | None:
-    exact = exact_denominators(known_sizes(shape[2:]), attrs["size"], attrs["align_corners"])
+    for before, after in zip(shape[2:], attrs["size"], strict=True):
+        if {type(before), type(after)} != {int} and (attrs["align_corners"] or times(before or 0, after) is None):
+            return f"a resize of {before} to {after}, whose ratio is not known"
+    exact = exact_denominators(*as_known(shape[2:], attrs["size"]), attrs["align_corners"])
     axes = sum(d > 1 for d in exact)
     return f"{axes} axes that are interpolated" if axes > MOST_AXES else None
 
@@ -76,7 +111,7 @@ KINDS = (
         INTEGERS,
         _shape,
         _evaluate,
-        attrs={"size": SIZES, "align_corners": boolean, "denominators": integers(1, LARGEST_PRODUCT)},
+        attrs={"size": IMAGE_SIZE, "align_corners": boolean, "denominators": integers(1, LARGEST_PRODUCT)},
         check=_check,
         proof=Proof(named("resize"), _sums, _multipliers, _fits),
         since=3,

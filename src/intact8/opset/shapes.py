@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, added, divided
+from intact8.arithmetic.windows import pool_size
 
 from .op import Op
 from .violation import Violation, need
@@ -44,10 +45,29 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
-def spatial(shape: Shape, rank: int) -> list[int]:
+def spatial(shape: Shape, rank: int) -> list[int | str]:
     """Return the trailing ``rank`` dimensions, after batch and channels."""
     need(len(shape) == rank + 2, f"input of shape {shape} does not have {rank} spatial dimensions")
-    return [known(d, "a spatial dimension") for d in shape[2:]]
+    sizes = [d for d in shape[2:] if d is not None]
+    need(len(sizes) == rank, "a spatial dimension depends on the batch size")
+    return sizes
+
+
+def windows(
+    size: int | str, kernel: int, stride: int, padding: int, dilation: int = 1, ceil_mode: bool = False
+) -> int | str:
+    """Return how many windows fit along a dimension; the checker demands that it is one at least.
+
+    Example:
+        >>> windows(7, 2, 2, 0), windows("frames", 3, 2, 1), windows("frames", 5, 1, 0)
+        (3, '(frames+1)//2', 'frames-4')
+    """
+    if isinstance(size, int):
+        return pool_size(size, kernel, stride, padding, dilation, ceil_mode)
+    span = dilation * (kernel - 1) + 1
+    what = f"how many windows begin within the input depends on the size of {size}"
+    need(not ceil_mode or padding + stride <= span, what)
+    return added([divided(added([size, 2 * padding - span + (stride - 1 if ceil_mode else 0)]), stride), 1])
 
 
 def axis_of(op: Op, shape: Shape) -> int:

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from intact8.arithmetic.dimensions import added, limits_of, summands
+from intact8.arithmetic.dimensions import (
+    SIZED,
+    NoSizeError,
+    added,
+    grows,
+    is_name,
+    less,
+    limits_of,
+    names_of,
+    told_by,
+)
 from intact8.errors import ProgramError
 from intact8.opset import KINDS, Array, Kind, Op, Tensor, output_shape
 from intact8.opset.shapes import elements
@@ -65,7 +75,7 @@ def _error(reason: str, where: str) -> ProgramError:
 def _guard(where: str, function: Any, *args: Any) -> None:
     try:
         function(*args)
-    except Violation as violation:
+    except (Violation, NoSizeError) as violation:
         raise _error(str(violation), where) from violation
 
 
@@ -75,9 +85,10 @@ def _check_dimensions(program: Program) -> None:
         return
     # An input may be named often, and have any number of dimensions: neither has been looked at yet.
     shapes = (program.tensors[name].shape for name in dict.fromkeys(program.inputs) if name in program.tensors)
-    told = {d for shape in shapes if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
+    texts = {d for shape in shapes if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
+    told = {by[0] for d in texts if (by := told_by(d)) is not None and by[1] > 0}
     for name, (least, most) in program.dimensions.items():
-        plain = isinstance(name, str) and 0 < len(name) <= 60 and summands(name) == ([name], 0)
+        plain = isinstance(name, str) and 0 < len(name) <= 60 and is_name(name)
         need(plain, f"bad name of a dimension {name!r:.80}")
         ends = is_int(least) and 1 <= least <= LARGEST_SIZE
         need(ends and (most is None or (is_int(most) and least <= most <= LARGEST_SIZE)), f"bad limits of {name!r:.80}")
@@ -87,24 +98,31 @@ def _check_dimensions(program: Program) -> None:
 def _check_sizes(op: Op, program: Program) -> None:
     """Names in attributes are dimensions; what is cut is long enough at every size."""
     t, dimensions = op.attrs, program.dimensions
-    for value in (t.get("start"), t.get("end"), *(t["shape"] if isinstance(t.get("shape"), list) else ())):
-        need(not isinstance(value, str) or _is_size(value, dimensions), f"unknown dimension {value!r:.60}")
+    for values in (t.get(key) for key in SIZED):
+        for value in values if isinstance(values, list) else [values]:
+            need(not isinstance(value, str) or _is_size(value, dimensions), f"unknown dimension {value!r:.60}")
     if op.kind != "slice":
         return
-    length, end = program.tensors[op.inputs[0]].shape[t["axis"]], t["end"]
-    if isinstance(end, str) and isinstance(length, int):
-        most = limits_of(end, dimensions)[1]
+    length, start, end = program.tensors[op.inputs[0]].shape[t["axis"]], t["start"], t["end"]
+    need(limits_of(start, dimensions)[0] >= 0, f"{start} may be less than 0")
+    if length is None or (isinstance(length, int) and isinstance(end, int)):
+        return
+    most, rest = limits_of(end, dimensions)[1], less(length, end)
+    if isinstance(length, int):
         need(most is not None and most <= length, f"{end} may be longer than {length}")
-    if isinstance(length, str):
-        need(end <= limits_of(length, dimensions)[0], f"{length} may be shorter than {end}")
+    else:
+        need(grows(rest) and limits_of(rest, dimensions)[0] >= 0, f"{length} may be shorter than {end}")
 
 
 def _is_size(value: Any, dimensions: Mapping[str, Any]) -> bool:
-    """Return whether a text is the name of a dimension, or a sum of some in the one way it is written."""
-    if not isinstance(value, str) or len(value) > NAME_LENGTH:
+    """Return whether a text is the name of a dimension, or computed of some, in the one way it is written."""
+    if not isinstance(value, str):
         return False
-    names, number = summands(value)
-    return bool(names) and dimensions.keys() >= set(names) and number <= LARGEST_SIZE and added([value]) == value
+    try:
+        known = bool(names := names_of(value)) and dimensions.keys() >= set(names)
+        return known and added([value]) == value and grows(value) and limits_of(value, dimensions)[0] <= LARGEST_SIZE
+    except NoSizeError:
+        return False
 
 
 def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
@@ -114,6 +132,8 @@ def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
     need(isinstance(t.shape, tuple) and len(t.shape) <= 8, "bad shape")
     sizes: list[Any] = [d for d in t.shape if d is not None and not _is_size(d, dimensions)]
     need(all(is_int(d) and 1 <= d <= LARGEST_SIZE for d in sizes), f"bad shape {t.shape!r:.80}")
+    named = [d for d in t.shape if isinstance(d, str)]
+    need(all(limits_of(d, dimensions)[0] >= 1 for d in named), f"shape {t.shape} may hold nothing")
     need(elements(t.shape) <= LARGEST_SIZE, f"shape {t.shape} is too large")
     need((t.scale is None) == (t.zero_point is None), "scale and zero point come together")
     if t.scale is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact8.arithmetic.dimensions import show
+from intact8.arithmetic.dimensions import is_name, limits_of, show, told_by
 from intact8.calibration.data import device_of, first_batch
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.graph import Graph, Node
@@ -121,15 +121,28 @@ def compare(
     return CompareReport(comparison.rows(), comparison.samples, name)
 
 
+def _dynamic(program: Program) -> Dynamic:
+    """Return the dimensions of a program's inputs that change; counted as the model counts them."""
+    shapes = {key: program.tensors[key].shape for key in program.inputs}
+    plain = {d for shape in shapes.values() for d in shape if is_name(d)}
+    names: dict[str, dict[int, str]] = {}
+    bounds = dict(program.dimensions)
+    for key, shape in shapes.items():
+        for axis, dim in enumerate(shape):
+            told = told_by(dim)
+            if told is not None and told[0] not in plain:
+                names.setdefault(key, {})[axis] = told[0]
+                bounds[told[0]] = limits_of(str(dim), program.dimensions)
+            elif isinstance(dim, str):
+                names.setdefault(key, {})[axis] = dim
+    return Dynamic(names, bounds)
+
+
 def _uncalibrated(model: nn.Module, program: Program, example: Any) -> Simulation:
     """Return the uncalibrated simulation from which a program was made, for its graph, names and schemes."""
     from intact8.simulation.prepare import prepare
 
-    named = {
-        key: {axis: name for axis, name in enumerate(program.tensors[key].shape) if isinstance(name, str)}
-        for key in program.inputs
-    }
-    dynamic = Dynamic({key: dims for key, dims in named.items() if dims}, program.dimensions)
+    dynamic = _dynamic(program)
     sim = prepare(model, example, Recipe.from_toml(program.recipe), dynamic_shapes=dynamic).eval()
     ops_of(program, sim.graph)
     for (key, _, shape), name in zip(sim.input_specs, program.inputs, strict=True):

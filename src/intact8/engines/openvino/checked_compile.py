@@ -28,7 +28,7 @@ def compile_checked(
         fixed = plan.at(dict(feeds.sizes))
         built = build(fixed, batch, wanted, feeds)
         compiled = Compiled(fixed.program, {batch: built}, threads)
-        inexact, lost = _differences(plan, built, compiled)
+        inexact, lost = _differences(fixed, built, compiled)
         if not inexact and lost <= plan.rounded:
             if not lost:
                 return compiled, plan

@@ -55,20 +55,20 @@ class Plan:
             EngineError: the program is refused; it names the operation.
         """
         _refuse(program)
-        tensors = program.tensors
-        convs = [op for op in program.ops if op.kind == "conv"]
         return Plan(
             program=program,
             scales=scale_assignment.choose(program),
             rounded=scale_assignment.rounded(program),
-            float_products=frozenset(op.name for op in convs if products.misread(op, tensors[op.inputs[0]])),
             divided=input_quantize.proved(program),
             nonfinite=nonfinite_tensors(program),
         )
 
     def at(self, sizes: Mapping[str, int]) -> Plan:
         """Return the plan for given sizes of the named dimensions."""
-        return replace(self, program=fixed(self.program, sizes))
+        program = fixed(self.program, sizes)
+        convs = [op for op in program.ops if op.kind == "conv"]
+        misread = [op.name for op in convs if products.misread(op, program.tensors[op.inputs[0]])]
+        return replace(self, program=program).extended(float_products=misread)
 
     def extended(self, *, float_products: Iterable[str] = (), rounded: Iterable[str] = ()) -> Plan:
         """Return the plan with more names in these sets."""

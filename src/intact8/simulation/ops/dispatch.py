@@ -104,5 +104,8 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
 def _resize(node: Node, q: Tensor) -> Tensor:
     """Compute the integers of ``resize_linear``, with the gradient of the float function."""
     size, corners = node.attrs["size"], node.attrs["align_corners"]
-    value = resize_linear(q.detach(), size, corners, denominators(q.shape[2:], size, corners))
+    named = [isinstance(d, str) for d in node.shape[2:]]  # then it becomes so many times as long, see as_known
+    before = [2 if free else n for n, free in zip(q.shape[2:], named, strict=True)]
+    after = [2 * (m // n) if free else m for n, m, free in zip(q.shape[2:], size, named, strict=True)]
+    value = resize_linear(q.detach(), size, corners, denominators(before, after, corners))
     return forward_as(value, FLOAT_OPS[node.op](node.attrs, [q], {})) if differentiable(q) else value

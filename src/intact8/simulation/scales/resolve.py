@@ -10,6 +10,7 @@ resolved simulation computes the same integers, and new weights move no activati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -267,8 +268,9 @@ def _divisors(node: Node, x: Node) -> list[int]:
     """Return the distinct divisors of a pool in ascending order: the last belongs to a whole window."""
     if node.op == "mean":
         return [int(np.prod(known(x.shape[d] for d in node.attrs["dims"])))]
-    spatial = known(x.shape[2:])
-    average = node.op == "avg_pool"
+    spatial, average = known(x.shape[2:]), node.op == "avg_pool"
+    if average and len(spatial) < len(x.shape) - 2:  # of unknown size, which capture allows where windows are alike
+        return [math.prod(node.attrs["kernel"])]
     counts = window_counts(node.attrs, spatial) if average else adaptive_counts(node.attrs["output_size"], spatial)
     return [int(n) for n in torch.unique(counts)]
 
