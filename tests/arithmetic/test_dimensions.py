@@ -74,6 +74,7 @@ def test_sizes_that_grow_have_their_limits_at_those_of_the_names(seed: int) -> N
     [
         (divided(added([divided("n", 2), 1]), 2), "(n+2)//4"),
         (added([divided("n", 2), divided("n+1", 2)]), "n"),
+        (added([divided("n", 3), divided("n+1", 3), divided("n+2", 3), divided("n+2", 3)]), "(n+2)//3+n"),
         (less("n", divided("n", 2)), "(n+1)//2"),
         (divided(multiplied([4, "n"]), 2), "2*n"),
         (divided(added([multiplied([32, "n"]), 1]), 2), "16*n"),
@@ -88,7 +89,8 @@ def test_equal_sizes_have_one_text(one: int | str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "n+", "n*", "(n", "n)", "n//0", "n//m", "1n", "n n", "n/2", "*n", "n//-2", "٣", "(" * 99 + "n" + ")" * 99]
+    "text",
+    ["", "n+", "n*", "(n", "n)", "n//0", "n//m", "1n", "n n", "n/2", "*n", "n//-2", "٣", "(" * 99 + "n" + ")" * 99],
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(NoSizeError):
@@ -105,7 +107,9 @@ def test_texts_end_somewhere() -> None:
 
 
 def test_names_are_told_by_sizes_of_one_name() -> None:
-    assert told_by("4*n+2") == ("n", 4, 2) and told_by("n*n") is told_by("n//2") is told_by("n+m") is told_by(None) is None
+    assert (
+        told_by("4*n+2") == ("n", 4, 2) and told_by("n*n") is told_by("n//2") is told_by("n+m") is told_by(None) is None
+    )
     assert names_of("(n+m)//2+k") == ["k", "m", "n"]
 
 

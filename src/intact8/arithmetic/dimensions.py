@@ -64,21 +64,30 @@ class Size(NamedTuple):
 
 
 def _sum(parts: Iterable[tuple[Product, int]], number: int) -> Size:
-    """Return a sum with equal products added up, and without quotients that are taken away.
+    """Return a sum with equal products added up, and without quotients that are taken away or make up a whole.
 
-    −⌊x/m⌋ = ⌊(m − 1 − x)/m⌋, where what comes out even is taken away and the rest is added.
+    −⌊x/m⌋ = ⌊(m − 1 − x)/m⌋, where what comes out even is taken away and the rest is added; and
+    ⌊x/m⌋ + ⌊(x + 1)/m⌋ + … + ⌊(x + m − 1)/m⌋ = x (Hermite).
     """
     found: dict[Product, int] = {}
     for product, times in parts:
         found[product] = found.get(product, 0) + times
-    for (first, *others), times in list(found.items()):
-        if times < 0 and not others and isinstance(first, Quotient):
-            del found[first,]
+    for product, times in list(found.items()):
+        first = product[0]
+        if times < 0 and len(product) == 1 and isinstance(first, Quotient):
+            del found[product]
             negative = Size(tuple((product, -n) for product, n in first.of.terms), first.by - 1 - first.of.number)
             one = _over(negative, first.by)
             return _sum(
                 [*found.items(), *((product, -times * n) for product, n in one.terms)], number - times * one.number
             )
+    for product in list(found):
+        first = product[0]
+        if len(product) == 1 and isinstance(first, Quotient) and first.of.number == 0 and first.by <= MOST_TERMS:
+            parts: list[Product] = [(Quotient(Size(first.of.terms, n), first.by),) for n in range(first.by)]
+            if (least := min(found.get(part, 0) for part in parts)) > 0:
+                rest = found | {part: found[part] - least for part in parts}
+                return _sum([*rest.items(), *((whole, least * n) for whole, n in first.of.terms)], number)
     kept = [(product, times) for product, times in found.items() if times]
     if len(kept) > MOST_TERMS:
         raise NoSizeError(f"a size is the sum of {len(kept)} products, more than {MOST_TERMS}")
@@ -341,7 +350,8 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
         >>> size_of("past+1", {"past": 6})
         7
     """
-    return dim if isinstance(dim, int) else int(computed(dim, sizes))
+    size: int = dim if isinstance(dim, int) else computed(dim, sizes)
+    return size
 
 
 def limits_of(dim: int | str, bounds: Bounds) -> tuple[int, int | None]:

@@ -81,6 +81,13 @@ def _spatial(name: str, rank: int) -> Callable[..., Tensor]:
     return function
 
 
+def _may_see_padding_only(length: Any, kernel: int, stride: int, padding: int, dilation: int) -> bool:
+    """Return whether a window may have every tap in the padding; of a size that is a symbol nothing is asked."""
+    if isinstance(length, torch.SymInt):
+        return padding > 0 and (dilation > 1 or padding > kernel - 1)
+    return sees_padding_only(length, kernel, stride, padding, dilation)
+
+
 def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     x, weights, rank = _begin(a, x, p), (p["weight"], p.get("bias")), len(a["stride"])
     given, padding = x[0], a["padding"]
@@ -88,7 +95,7 @@ def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
         rest = a["stride"], padding, a["output_padding"], a["groups"], a["dilation"]
         return _finish(_spatial("conv_transpose", rank)(given, *weights, *rest), a, x, p, 1)
     sizes = zip(given.shape[2:], p["weight"].shape[2:], a["stride"], padding, a["dilation"], strict=True)
-    if any(sees_padding_only(*size) for size in sizes):  # oneDNN 3.12 reads address 0 where channels lie last
+    if any(_may_see_padding_only(*size) for size in sizes):  # oneDNN 3.12 reads address 0 where channels lie last
         given, padding = F.pad(given, [n for size in reversed(padding) for n in (size, size)]), [0] * rank
     return _finish(
         _spatial("conv", rank)(given, *weights, a["stride"], padding, a["dilation"], a["groups"]), a, x, p, 1

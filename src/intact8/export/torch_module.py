@@ -27,6 +27,9 @@ REMEDY = "export with --to onnx, or run the program itself with intact8.torch.Mo
 EXAMPLE = 3
 """Size of every dimension that changes in the example that is exported; 0 and 1 would be taken for constants."""
 
+MOST_EXAMPLE = 4096
+"""Largest size of an example in which nothing that is computed of it is 1."""
+
 
 class TorchProgram(nn.Module):
     """A program's operations in torch: buffers are uint8, int8, int32, int64, bool and float32 tensors.
@@ -72,13 +75,22 @@ class TorchProgram(nn.Module):
 
     def example(self) -> tuple[Tensor, ...]:
         """Return inputs of zeros, of sizes in which nothing is 0 or 1 that may change."""
-        program, sizes = self._program, sizes_near(self._program, 2 * EXAMPLE)
+        program, sizes = self._program, self._sizes()
         found = []
         for name in program.inputs:
             t = program.tensors[name]
             shape = [EXAMPLE if d is None else size_of(d, sizes) for d in t.shape]
             found.append(torch.zeros(shape, dtype=torch.uint8 if name in self._integers else getattr(torch, t.dtype)))
         return tuple(found)
+
+    def _sizes(self) -> dict[str, int]:
+        """Return sizes of the named dimensions, as small as they may be where none that is computed of them is 1."""
+        computed = {d for t in self._program.tensors.values() for d in t.shape if isinstance(d, str)}
+        size, sizes = 2 * EXAMPLE, sizes_near(self._program, 2 * EXAMPLE)
+        while any(size_of(d, sizes) < 2 for d in computed) and size < MOST_EXAMPLE:
+            size += 1
+            sizes = sizes_near(self._program, size)
+        return sizes
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """Return what changes in every input, as ``torch.export`` is told."""

@@ -6,6 +6,7 @@ in float64, in which a/b times an exact sum errs by far less than the 1/(2b) tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,15 +21,18 @@ from intact8.arithmetic import dynamic_torch, torch_nonlinear
 from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.dimensions import resolve, size_of, told_by
 from intact8.arithmetic.moves import nearest_index
+from intact8.arithmetic.resize import Phase, integer_phases, phases
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.arithmetic.torch_resize import resize_linear
 from intact8.arithmetic.windows import adaptive_windows, divisor_ratios, pool_windows, window_matrix
+from intact8.errors import EngineError
 from intact8.opset import KINDS
 from intact8.opset.floats import whole_attrs
 from intact8.opset.kind import zero_point
 from intact8.opset.op import Array, Op
 from intact8.opset.op import Tensor as Meta
 from intact8.opset.proof import FLOAT32, reach
+from intact8.opset.resize import times
 from intact8.opset.shapes import axis_of
 
 Sizes = Mapping[str | None, Any]
@@ -74,9 +78,10 @@ Rule = Callable[[Operands], Tensor]
 
 def constants(op: Op, inputs: Sequence[Meta]) -> dict[str, Array]:
     """Return the arrays that an operation needs at run time: its own, and tables of its windows and resizings."""
-    if op.kind in ("avg_pool", "adaptive_avg_pool"):
+    changing = any(isinstance(d, str) for d in inputs[0].shape[2:]) if inputs else False
+    if op.kind in ("avg_pool", "adaptive_avg_pool") and not changing:
         return _window_tables(op, [int(d or 0) for d in inputs[0].shape[2:]])
-    if op.kind == "upsample" and str(op.attrs["mode"]).startswith("nearest"):
+    if op.kind == "upsample" and str(op.attrs["mode"]).startswith("nearest") and not changing:
         exact, places = op.attrs["mode"] == "nearest-exact", zip(inputs[0].shape[2:], op.attrs["size"], strict=True)
         return {f"index{i}": nearest_index(int(n or 0), o, exact) for i, (n, o) in enumerate(places)}
     if op.kind in ("decoded_embedding", "float.decoded_linear"):
@@ -158,8 +163,15 @@ def _mean(o: Operands) -> Tensor:
 
 
 def _average(o: Operands) -> Tensor:
-    """Compute sums over windows, as products with matrices of ones."""
-    v = o.steps(0)
+    """Compute sums over windows: as products with matrices of ones, or, where the size changes and all windows have one
+    divisor, as a convolution with ones."""
+    v, t = o.steps(0), o.op.attrs
+    if "ratio" not in o.arrays:
+        [[_, a, b]] = t["multipliers"]
+        channels, ones = v.shape[1], v.new_ones([v.shape[1], 1, *t["kernel"]])
+        where = {"stride": t["stride"], "padding": t["padding"], "dilation": [1] * len(t["kernel"])}
+        sums = FLOAT_OPS["conv"]({**where, "transposed": False, "groups": channels}, [v], {"weight": ones})
+        return o.finish(sums * a / b)
     for i in range(v.dim() - 2):
         ones = o.arrays[f"window{i}"].to(v.dtype)
         v = torch.tensordot(v, ones, dims=([2 + i], [0])).movedim(-1, 2 + i)
@@ -199,8 +211,43 @@ def _dynamic_linear(o: Operands) -> Tensor:
     return dynamic_torch.scaled(acc, o.arrays["scale"], s, o.arrays.get("bias"))
 
 
+def _factors(o: Operands) -> list[int] | None:
+    """Return how many times as long images of changing size become; None for those of known sizes.
+
+    Raises:
+        EngineError: that is no number.
+    """
+    before, after = o.inputs[0].shape[2:], o.op.attrs["size"]
+    if not any(isinstance(d, str) for d in (*before, *after)):
+        return None
+    found = [times(n or 0, m) for n, m in zip(before, after, strict=True)]
+    if None in found or o.op.attrs["align_corners"]:
+        what, why = "a resize by a factor that changes with the size", "its weights are stored"
+        raise EngineError(what, where=o.op.name, why=why, remedy="leave the size out of dynamic_shapes")
+    return [n or 1 for n in found]
+
+
+def _by_phases(y: Tensor, axes: Sequence[Sequence[Phase]]) -> Tensor:
+    """Return the sums of weighted neighbours that stand between every two elements."""
+    for axis, rows in enumerate(axes, start=2):
+        if len(rows) == 1:
+            continue
+        size = y.shape[axis]
+        wide = torch.cat([y.narrow(axis, 0, 1), y, y.narrow(axis, size - 1, 1)], axis)
+        parts = [
+            wide.narrow(axis, 1 + left, size) * one + wide.narrow(axis, 2 + left, size) * other
+            for left, one, other in rows
+        ]
+        y = torch.stack(parts, axis + 1).flatten(axis, axis + 1)
+    return y
+
+
 def _resize_linear(o: Operands) -> Tensor:
     t = o.op.attrs
+    if (factors := _factors(o)) is not None:
+        rows = [integer_phases(n, d) for n, d in zip(factors, t["denominators"], strict=True)]
+        total = _by_phases(o.x[0].float(), rows)
+        return (total / total.new_tensor(float(math.prod(t["denominators"])))).round().to(torch.uint8)
     return resize_linear(o.x[0], t["size"], t["align_corners"], t["denominators"]).to(torch.uint8)
 
 
@@ -212,9 +259,18 @@ def _expand(o: Operands) -> Tensor:
 
 
 def _upsample(o: Operands) -> Tensor:
-    if not str(o.op.attrs["mode"]).startswith("nearest"):
+    y, mode, factors = o.x[0], str(o.op.attrs["mode"]), _factors(o)
+    if factors is not None and mode == "bicubic":
+        what = "a bicubic resize of images whose size changes"
+        raise EngineError(what, where=o.op.name, why="its weights are stored", remedy="resize bilinearly")
+    if factors is not None and not mode.startswith("nearest"):
+        return _by_phases(y, [phases(n) for n in factors])
+    if not mode.startswith("nearest"):
         return FLOAT_OPS["upsample"](o.op.attrs, o.x, {})
-    y = o.x[0]
+    if factors is not None:
+        for axis, n in enumerate(factors, start=2):
+            y = y.unsqueeze(axis + 1).expand(*y.shape[: axis + 1], n, *y.shape[axis + 1 :]).flatten(axis, axis + 1)
+        return y
     for i in range(y.dim() - 2):
         y = y.index_select(2 + i, o.arrays[f"index{i}"])
     return y

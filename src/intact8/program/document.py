@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from intact8.arithmetic.dimensions import SIZED, NoSizeError, added
 from intact8.errors import ProgramError
 from intact8.opset import KINDS, Array, Op, Tensor
 from intact8.opset.violation import Violation
@@ -16,12 +17,21 @@ from .golden import Golden
 from .golden import from_json as golden_from_json
 from .program import Program
 
-FORMAT, VERSION = "intact", 5
+FORMAT, VERSION = "intact", 6
 """Name and version of the format, whose name is older than the package's; the program stands under it in the metadata.
 A reader reads its own version and every earlier one."""
 
 MOST_ENTRIES = 1 << 17
 """Tensors, and operations, of one program."""
+
+COMPUTED = 6
+"""Version of the format from which on sizes are products and quotients, too, and what has windows takes named ones."""
+
+OPERATORS = frozenset("*/(-")
+"""Letters of sizes that are no sums of names."""
+
+WINDOWED = frozenset({"conv", "dequantized_conv", "avg_pool", "max_pool", "upsample", "resize_linear", "pad", "slice"})
+"""Kinds that took no named size of what they work along before."""
 
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
@@ -31,7 +41,23 @@ def lowest_version(program: Program) -> int:
 
     Never one without a checksum.
     """
-    return max((integrity.SINCE, *(KINDS[op.kind].since for op in program.ops)))
+    computed = COMPUTED if any(_is_computed(op, program) for op in program.ops) else 1
+    return max((integrity.SINCE, computed, *(KINDS[op.kind].since for op in program.ops)))
+
+
+def _is_computed(op: Op, program: Program) -> bool:
+    """Return whether an operation has sizes that readers before COMPUTED do not know: others than names and sums of
+    them, or names where they demanded numbers."""
+    shape = program.tensors[op.name].shape
+    if any(isinstance(dim, str) and not OPERATORS.isdisjoint(dim) for dim in shape):
+        return True
+    if not op.inputs or op.kind.removeprefix("float.") not in WINDOWED:
+        return False
+    x = program.tensors[op.inputs[0]].shape
+    rows = op.attrs["pads"] if op.kind == "pad" else [dim > 1 for dim in range(len(x))]
+    if op.kind == "slice":
+        rows = [dim == op.attrs["axis"] and isinstance(op.attrs["end"], str) for dim in range(len(x))]
+    return any(isinstance(dim, str) and row not in (False, [0, 0]) for dim, row in zip(x, rows, strict=True))
 
 
 def to_document(program: Program) -> dict[str, Any]:
@@ -196,12 +222,22 @@ def _read_tensor(entry: Any) -> Tensor:
     out = Tensor(
         name,
         r.take("dtype", str),
-        tuple(r.take("shape", list)),
+        tuple(_read_size(dim) for dim in r.take("shape", list)),
         None if scale is None else float(scale),
         r.take("zero_point", int, None),
     )
     r.done()
     return out
+
+
+def _read_size(value: Any) -> Any:
+    """Return a size, with a sum of names as it is written from format 6 on: ``2*n`` for ``n+n``."""
+    if isinstance(value, str) and "+" in value and OPERATORS.isdisjoint(value):
+        try:
+            return added([value])
+        except NoSizeError:
+            pass
+    return value
 
 
 def _read_op(entry: Any, arrays: dict[str, Array]) -> Op:
@@ -215,6 +251,8 @@ def _read_op(entry: Any, arrays: dict[str, Array]) -> Op:
             if set(value) != {"float"} or not isinstance(number, str) or number not in INFINITIES:
                 raise _malformed(f"attribute {key} has the wrong type", r.where)
             value = INFINITIES[number]
+        if key in SIZED:
+            value = [_read_size(v) for v in value] if isinstance(value, list) else _read_size(value)
         attrs[key] = value
     own = {}
     for role in r.strings("arrays", []):
