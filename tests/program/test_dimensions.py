@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from intact8.arithmetic.dimensions import LONGEST
 from intact8.errors import InputError, ProgramError
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
-from intact8.program.dimensions import LONGEST, fixed, largest, sizes_of
+from intact8.program.dimensions import fixed, largest, sizes_of
 from intact8.program.file import digest
 from intact8.program.golden import Golden, sample
 from intact8.program.program import Program

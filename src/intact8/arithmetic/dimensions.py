@@ -24,6 +24,9 @@ SIZED = ("shape", "start", "end", "size")
 """Attributes that may hold names in place of sizes: what ``reshape`` and ``expand`` make, what ``slice`` keeps, what
 images are resized to."""
 
+LONGEST = 1 << 14
+"""Longest size of a named dimension without a limit: sums along it are proved so far, and longer ones refused."""
+
 LONGEST_TEXT = 500
 """Most letters of a size's text."""
 
@@ -84,9 +87,9 @@ def _sum(parts: Iterable[tuple[Product, int]], number: int) -> Size:
     for product in list(found):
         first = product[0]
         if len(product) == 1 and isinstance(first, Quotient) and first.of.number == 0 and first.by <= MOST_TERMS:
-            parts: list[Product] = [(Quotient(Size(first.of.terms, n), first.by),) for n in range(first.by)]
-            if (least := min(found.get(part, 0) for part in parts)) > 0:
-                rest = found | {part: found[part] - least for part in parts}
+            group: list[Product] = [(Quotient(Size(first.of.terms, n), first.by),) for n in range(first.by)]
+            if (least := min(found.get(part, 0) for part in group)) > 0:
+                rest = found | {part: found[part] - least for part in group}
                 return _sum([*rest.items(), *((whole, least * n) for whole, n in first.of.terms)], number)
     kept = [(product, times) for product, times in found.items() if times]
     if len(kept) > MOST_TERMS:

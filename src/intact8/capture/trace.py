@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from intact8.arithmetic.dimensions import added, multiplied, show
+from intact8.arithmetic.dimensions import LONGEST, added, multiplied, show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
@@ -313,6 +313,10 @@ def _leaves(
     return named
 
 
+WIDE = 8
+"""Times the example's size; a dimension without a limit, of which so much is beyond what is proved without one, gets
+a limit of as much once more."""
+
 MOST_ATTEMPTS = 8
 """How often a graph is built until the classes of its sizes are known."""
 
@@ -528,6 +532,8 @@ def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wa
             low = int(limits.lower) if limits.lower > 2 else 1
             high = int(limits.upper) if limits.upper < UNLIMITED else None
             least, most = max(least, low), high if most is None else most if high is None else min(most, high)
+        if most is None and WIDE * (example := builder.examples[symbol]) > LONGEST:  # samples of sound, say
+            most = WIDE * WIDE * example
         least = max(-(-(least - of.more) // of.times), 1)
         most = None if most is None else (most - of.more) // of.times
         if known:

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from intact8.arithmetic.dimensions import SizeError, has_names, measure, resolve, size_of
+from intact8.arithmetic.dimensions import LONGEST, SizeError, has_names, measure, resolve, size_of
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
     from .program import Program
-
-LONGEST = 1 << 14
-"""Longest size of a named dimension without a limit: sums along it are proved so far, and longer ones refused."""
 
 SAMPLE = 7
 """Size of named dimensions in golden samples, or the limit it passes. Part of the file format."""

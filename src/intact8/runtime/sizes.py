@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from intact8.arithmetic.dimensions import LONGEST
 from intact8.engines.fork_safety import follow
 from intact8.engines.memory import LENGTH, predicted
 from intact8.errors import EngineError, InputError
 from intact8.machine import available_memory
 from intact8.opset.op import Array
-from intact8.program.dimensions import LONGEST, batch_size, sizes_near, sizes_of
+from intact8.program.dimensions import batch_size, sizes_near, sizes_of
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from intact8.arithmetic.bit_packing import pack
+from intact8.arithmetic.dimensions import LONGEST
 from intact8.errors import EngineError
 from intact8.opset.op import Array, Op, Tensor
-from intact8.program.dimensions import LONGEST
 from intact8.program.program import Program
 
 from .builder import Constants, address

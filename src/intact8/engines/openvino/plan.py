@@ -55,13 +55,14 @@ class Plan:
             EngineError: the program is refused; it names the operation.
         """
         _refuse(program)
-        return Plan(
+        plan = Plan(
             program=program,
             scales=scale_assignment.choose(program),
             rounded=scale_assignment.rounded(program),
             divided=input_quantize.proved(program),
             nonfinite=nonfinite_tensors(program),
         )
+        return plan if program.dimensions else plan.at({})
 
     def at(self, sizes: Mapping[str, int]) -> Plan:
         """Return the plan for given sizes of the named dimensions."""
