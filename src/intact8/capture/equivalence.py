@@ -13,6 +13,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from intact8.arithmetic.dimensions import measure, size_of
 from intact8.capture.aten_call import PER_SAMPLE, REPORT, BatchError
 from intact8.capture.execute import run_float
 from intact8.capture.pytree import copied
@@ -70,11 +71,13 @@ def require_agreement(
         CaptureError: they disagree, or the model does not run.
     """
     free = captured.graph.dynamic_batch
-    args, kwargs = (args, kwargs) if whole else few_samples(captured, args, kwargs)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             random = torch.get_rng_state()
-            expected = model(*copied(args), **copied(kwargs))
+            if whole:
+                expected = model(*copied(args), **copied(kwargs))
+            else:
+                expected, args, kwargs = _called(model, captured, args, kwargs)
             inputs = captured.flatten(copied(args), copied(kwargs))
             values = run_float(captured.graph, captured.tensors(), inputs)
             found = captured.rebuild([values[name] for name in captured.graph.outputs])
@@ -111,27 +114,47 @@ def require_agreement(
 
 
 def few_samples(
-    captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]
+    captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any], *, resized: bool = True
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the call with the first samples only, as often as needed, and other sizes of the named dimensions."""
+    """Return the call with the first samples only, as often as needed, and other sizes of the named dimensions where
+    they are ``resized``."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    shapes = [captured.graph.nodes[name].shape for name in captured.graph.inputs]
-    limits = captured.graph.dimensions
-    sums = any(isinstance(dim, str) and dim not in limits for shape in shapes for dim in shape)
-    for at, shape in zip(tensors, shapes, strict=True):
+    graph, limits = captured.graph, captured.graph.dimensions
+    shapes = [(name, graph.nodes[name].shape, leaves[at].shape) for name, at in zip(graph.inputs, tensors, strict=True)]
+    counts = measure(shapes, limits) if limits and resized else {}
+    for name, count in counts.items():
+        least, most = limits[name]
+        counts[name] = count - 1 if count > least else count + 1 if most is None or count < most else count
+    for at, (_, shape, _) in zip(tensors, shapes, strict=True):
         x = leaves[at]
         for axis, dim in enumerate(shape):
             size = x.shape[axis]
-            wanted = FEW + (size == FEW) if dim is None and axis == 0 and captured.graph.dynamic_batch else size
-            if isinstance(dim, str) and not sums:
-                least, most = limits[dim]
-                wanted = size - 1 if size > least else size + 1 if most is None or size < most else size
+            wanted = FEW + (size == FEW) if dim is None and axis == 0 and graph.dynamic_batch else size
+            if isinstance(dim, str) and resized:
+                wanted = size_of(dim, counts)
             if size and wanted != size:
                 x = torch.cat([x] * -(-wanted // size), axis).narrow(axis, 0, wanted)
         leaves[at] = x
     few: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
     return few
+
+
+def _called(
+    model: nn.Module, captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return what the model gives for a few samples, and them: of another size, unless it raises an error there, as it
+    may where it demands that images are as large as it likes them."""
+    few, named = few_samples(captured, args, kwargs)
+    try:
+        return model(*copied(few), **copied(named)), few, named
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception:
+        if not captured.graph.dimensions:
+            raise
+    few, named = few_samples(captured, args, kwargs, resized=False)
+    return model(*copied(few), **copied(named)), few, named
 
 
 def _differences(found: Any, expected: Any, nearby: Any = None) -> Iterator[str]:

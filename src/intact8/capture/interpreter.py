@@ -52,7 +52,10 @@ READ_PREFIXES = frozenset(
 MOST_FACTORS = 8
 """Highest power of a size that is written."""
 
-WHOLE = frozenset({"ToFloat", "TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt"})
+ROUNDED = frozenset({"TruncToInt", "FloorToInt", "CeilToInt"})
+"""Names of torch's functions that round a quotient of sizes."""
+
+WHOLE = ROUNDED | {"ToFloat", "RoundToInt"}
 """Names of torch's functions that leave whole numbers as they are."""
 
 FORMS = ("_", "_copy")
@@ -70,6 +73,7 @@ class Builder(ConstantStore):
     counted: dict[Any, Any] = field(default_factory=dict)
     classes: dict[Any, SizeClass] = field(default_factory=dict)
     examples: dict[Any, int] = field(default_factory=dict)
+    counts: dict[Any, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
@@ -207,6 +211,15 @@ class Builder(ConstantStore):
             return int(expr)
         if expr.is_Symbol:
             return names.get(expr)
+        kind = type(expr).__name__
+        if kind in ROUNDED and type(expr.args[0]).__name__ == "IntTrueDiv":
+            of, by = (self._computed(part, names) for part in expr.args[0].args)
+            if of is None or not isinstance(by, int) or by < 1:
+                return None
+            return divided(added([of, by - 1 if kind == "CeilToInt" else 0]), by)
+        if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
+            even = sympy.cancel(expr.args[0] / expr.args[1])
+            return self._computed(even, names) if even.is_polynomial(*even.free_symbols) else None
         parts = [self._computed(part, names) for part in expr.args]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
@@ -217,7 +230,6 @@ class Builder(ConstantStore):
             return multiplied(known)
         if expr.is_Pow and isinstance(known[1], int) and 0 < known[1] <= MOST_FACTORS:
             return multiplied([known[0]] * known[1])
-        kind = type(expr).__name__
         if kind in WHOLE:
             return known[0]
         quotient = kind in ("FloorDiv", "CleanDiv") and isinstance(known[1], int) and known[1] > 0

@@ -13,7 +13,6 @@ from intact8.arithmetic.dimensions import multiplied
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import MAX_PIECES, places_of_largest
 from intact8.capture.ops_shape import cut, grown, permuted, spatial
-from intact8.opset.pools import alike
 
 
 def batched(c: Call, x: Any, rank: int) -> Value:
@@ -206,9 +205,6 @@ def pool(c: Call, op: str, **attrs: Any) -> Value:
         rows = zip(attrs["padding"], attrs["stride"], spans, strict=True)
         if attrs["ceil_mode"] and any(p + s > span for p, s, span in rows):
             c.static(*c.shape(x)[-n:])
-        include = attrs.get("count_include_pad", True)
-        if op == "avg_pool" and not alike(kernel, attrs["stride"], attrs["padding"], attrs["ceil_mode"], include):
-            c.static(*c.shape(x)[-n:])
         c.at_least(*c.out_shape[-n:])
     if len(c.shape(x)) == n + 1:  # without a batch: rows of one channel each are the same
         out = c.out_shape
@@ -269,7 +265,6 @@ def adaptive_avg_pool(c: Call) -> Value:
         return c.emit("mean", x, dims=list(range(2, rank)), keepdim=True)
     if size == list(c.shape(x)[2:]):
         return x
-    c.static(*c.shape(x)[2:])
     return c.emit("adaptive_avg_pool", x, output_size=c.static(*size))
 
 

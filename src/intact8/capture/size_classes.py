@@ -11,16 +11,18 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import sympy
 
+from intact8.capture.model_code import is_models
 from intact8.errors import CaptureError
 
 LONGEST_PERIOD = 4096
 """Longest period that is looked through."""
 
-QUOTIENTS = frozenset({"FloorDiv", "CleanDiv", "Mod", "PythonMod"})
+QUOTIENTS = frozenset({"FloorDiv", "CleanDiv", "IntTrueDiv", "Mod", "PythonMod"})
 """Names of torch's functions of a size and a divisor that repeat with it."""
 
 PROBES = 16
@@ -77,14 +79,31 @@ def period(expr: Any) -> int:
     return inner * abs(int(expr.args[1])) if repeats else inner
 
 
-def compares(guard: Any) -> bool:
-    """Return whether a guard is about equal sizes or remainders; bounds of sizes, and that they are not 1, are not."""
-    unequal = [part for part in guard.atoms(sympy.Ne) if any(_is_remainder(side) for side in part.args)]
-    return bool(guard.atoms(sympy.Eq) or unequal)
+def conditions(guards: Sequence[Any]) -> list[Any]:
+    """Return what the export took for granted of sizes, as sympy expressions: that some are equal, and what the model
+    itself asks. Torch's own questions, such as whether a size is not 1, are about the layout of memory."""
+    return [guard.expr for guard in guards if guard.expr.atoms(sympy.Eq) or _is_models(guard)]
 
 
-def _is_remainder(expr: Any) -> bool:
-    return type(expr).__name__ in ("Mod", "PythonMod") and bool(expr.args[1].is_Integer)
+def _is_models(guard: Any) -> bool:
+    """Return whether a guard comes from the model's code, and is not a limit of one size, which the export keeps."""
+    place = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+    limit = isinstance(guard.expr, sympy.Rel) and all(side.is_Symbol or side.is_number for side in guard.expr.args)
+    return not limit and is_models(getattr(place, "filename", "<"))
+
+
+def least_size(guards: Sequence[Any], sizes: Mapping[Any, int], symbol: Any, least: int) -> int:
+    """Return the least size of a dimension for which all holds that the export took for granted, but for the layout of
+    memory: it asks whether sizes that are computed of others are 1, and takes it that they are not."""
+    kept = [guard.expr for guard in guards if symbol in guard.expr.free_symbols and not _is_about_layout(guard)]
+    while least > 1 and all(_holds(guard, {**sizes, symbol: least - 1}) for guard in kept):
+        least -= 1
+    return least
+
+
+def _is_about_layout(guard: Any) -> bool:
+    place = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+    return str(getattr(place, "filename", "")).replace("\\", "/").endswith("torch/_prims_common/__init__.py")
 
 
 def find_classes(
@@ -93,7 +112,7 @@ def find_classes(
     """Return the classes of sizes for which every guard holds.
 
     Args:
-        guards: conditions of the export, as sympy expressions.
+        guards: see :func:`conditions`.
         sizes: symbol of a dimension that changes → the example's size.
         within: classes that are known already.
 
@@ -109,31 +128,45 @@ def find_classes(
         >>> find_classes([sympy.Eq(s, 4 * FloorDiv(s, 4))], {s: 64})
         {s: SizeClass(times=4, more=0)}
     """
-    asked = [guard for guard in guards if guard.free_symbols and guard.free_symbols <= set(sizes) and compares(guard)]
+    asked = dict.fromkeys(guard for guard in guards if guard.free_symbols and guard.free_symbols <= set(sizes))
     found = dict(within or {})
-    for symbol, size in sizes.items():
-        own = [guard for guard in asked if guard.free_symbols == {symbol}]
-        length = math.lcm(*(period(guard) for guard in asked if symbol in guard.free_symbols), 1)
-        if length > LONGEST_PERIOD:
-            raise refused(asked[0])
-        start = -(-max(size, LONGEST_PERIOD) // length) * length
-        good = [all(_holds(g, {symbol: start + k * length + r}) for g in own for k in (0, 1, 5)) for r in range(length)]
-        steps = (m for m in range(1, length + 1) if length % m == 0)
-        times = next((m for m in steps if all(good[r] for r in range(size % m, length, m))), None)
-        if times is None:
-            raise refused(own[0])
-        if times > 1:
-            found[symbol] = joined(found.get(symbol), SizeClass(times, size % times))
+    for guard in asked:
+        if len(guard.free_symbols) == 1:
+            (symbol,) = guard.free_symbols
+            if (of := _class_of(guard, symbol, sizes[symbol])).times > 1:
+                found[symbol] = joined(found.get(symbol), of)
     rng = random.Random(0)
     for guard, _ in itertools.product((g for g in asked if len(g.free_symbols) > 1), range(PROBES)):
-        of = {symbol: found.get(symbol, SizeClass(1, 0)) for symbol in guard.free_symbols}
-        if not _holds(guard, {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in of.items()}):
+        classes = {symbol: found.get(symbol, SizeClass(1, 0)) for symbol in guard.free_symbols}
+        some = {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in classes.items()}
+        if not _holds(guard, some):
             raise refused(guard)
     return found
 
 
+@lru_cache(maxsize=1024)
+def _class_of(guard: Any, symbol: Any, size: int) -> SizeClass:
+    """Return the sizes of one dimension for which a guard holds: the largest class that has the example's."""
+    length = period(guard)
+    if length > LONGEST_PERIOD:
+        raise refused(guard)
+    start = -(-max(size, LONGEST_PERIOD) // length) * length
+
+    def good(more: int) -> bool:
+        return all(_holds(guard, {symbol: start + k * length + more}) for k in (0, 1, 5))
+
+    if not good(size % length):
+        raise refused(guard)
+    held = {r for r in range(length) if good(r)}
+    times = next(m for m in range(1, length + 1) if length % m == 0 and held.issuperset(range(size % m, length, m)))
+    return SizeClass(times, size % times)
+
+
 def _holds(guard: Any, sizes: Mapping[Any, int]) -> bool:
-    return bool(guard.xreplace({symbol: sympy.Integer(size) for symbol, size in sizes.items()}) == sympy.true)
+    try:
+        return bool(guard.xreplace({symbol: sympy.Integer(size) for symbol, size in sizes.items()}) == sympy.true)
+    except ZeroDivisionError:  # a size is so small that something computed of it is 0
+        return False
 
 
 def refused(guard: Any) -> CaptureError:
@@ -142,4 +175,14 @@ def refused(guard: Any) -> CaptureError:
     return CaptureError(what, where="dynamic_shapes", remedy="leave these dimensions out of dynamic_shapes")
 
 
-__all__ = ["LONGEST_PERIOD", "SizeClass", "SizeClassError", "find_classes", "joined", "period", "unit"]
+__all__ = [
+    "LONGEST_PERIOD",
+    "SizeClass",
+    "SizeClassError",
+    "conditions",
+    "find_classes",
+    "joined",
+    "least_size",
+    "period",
+    "unit",
+]

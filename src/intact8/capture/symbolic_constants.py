@@ -44,7 +44,8 @@ MADE = ("zeros", "ones", "full")
 """Operators that make tensors, which may be filled afterwards."""
 
 SOME_SIZE = 5
-"""Constants are computed with this size of a dimension without a limit; only what does not depend on it is used."""
+"""Constants are computed with this batch size, and with the example's size of a dimension without a limit; only what
+does not depend on it is used."""
 
 SIZES = ("size", "end")
 """Arguments that say how long something is; a number from elsewhere decides what values are."""
@@ -217,7 +218,7 @@ def _aligned(rows: Sequence[tuple[tuple[Any, ...], tuple[int, ...]]], rank: int)
 def _largest(builder: Builder, symbol: Any) -> int:
     name = builder.symbols[symbol]
     most = None if name is None else builder.bounds[name][1]
-    return SOME_SIZE if most is None else most
+    return builder.counts.get(symbol, SOME_SIZE) if most is None else most
 
 
 def all_true(builder: Builder, value: Any) -> bool:

@@ -35,7 +35,7 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.size_classes import SizeClass, SizeClassError, find_classes, unit
+from intact8.capture.size_classes import SizeClass, SizeClassError, conditions, find_classes, least_size, unit
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
@@ -349,7 +349,7 @@ def _build(
     guards = _classify(builder, program, layout, wanted, classes)
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
-    if (later := find_classes([g.expr for g in guards], builder.examples, builder.classes)) != builder.classes:
+    if (later := find_classes(conditions(guards), builder.examples, builder.classes)) != builder.classes:
         what = "operations of the model need classes of sizes"
         raise SizeClassError(CaptureError(what, where="the model itself"), later)
     node = next(n for n in program.graph.nodes if n.op == "output")
@@ -450,7 +450,7 @@ def _classify(
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 builder.examples[size.node.expr] = int(size.node.hint)
                 guards = size.node.shape_env.guards
-    builder.classes = find_classes([guard.expr for guard in guards], builder.examples, classes)
+    builder.classes = find_classes(conditions(guards), builder.examples, classes)
     builder.counted |= {s: times * unit(s, of) + more for s, of in builder.classes.items() for times, more in [of]}
     return guards
 
@@ -530,6 +530,8 @@ def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wa
         if limits is not None:
             # torch.export assumes sizes of 2 or more: its limits of 0 and 1 mean nothing.
             low = int(limits.lower) if limits.lower > 2 else 1
+            if low > 1 and isinstance(size, torch.SymInt):
+                low = least_size(size.node.shape_env.guards, builder.examples, symbol, low)
             high = int(limits.upper) if limits.upper < UNLIMITED else None
             least, most = max(least, low), high if most is None else most if high is None else min(most, high)
         if most is None and WIDE * (example := builder.examples[symbol]) > LONGEST:  # samples of sound, say
@@ -542,6 +544,7 @@ def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wa
         elif symbol in builder.classes:
             builder.notes.append(f"{name} counts steps of {of.times}: the model works for {_progression(name, of)}")
         builder.bounds[name] = (least, most)
+        builder.counts[counted] = (builder.examples[symbol] - of.more) // of.times
 
 
 def _progression(name: str, of: SizeClass) -> str:

@@ -169,6 +169,41 @@ def _by_phases(b: Builder, x: str, size: Sequence[Dim], axes: Sequence[list[Phas
     return x
 
 
+def _by_places(b: Builder, x: str, meta: Tensor, y: Tensor, mode: str, align_corners: bool) -> str:
+    """Return a resize of images whose sizes the model reads from its inputs: the places of the elements that an output
+    is made of, and their weights, are computed as torch does, in float32."""
+    one, half, nothing = b.constant(np.int64(1), "one"), b.float(0.5, "half"), b.float(0.0, "nothing")
+    for axis, (n, m) in enumerate(zip(meta.shape[2:], y.shape[2:], strict=True), start=2):
+        if n == m:
+            continue
+        size, out = (b.node("Squeeze", [b.vector([dim], role)]) for dim, role in ((n, "size"), (m, "out")))
+        last = b.node("Sub", [size, one])
+        places = b.cast(b.node("Range", [b.constant(np.int64(0), "from"), out, one]), "float32")
+        if align_corners:
+            steps = b.largest([b.node("Sub", [out, one]), one], "int64")
+            ratio = b.node("Div", [b.cast(last, "float32"), b.cast(steps, "float32")])
+        else:
+            ratio = b.node("Div", [b.cast(size, "float32"), b.cast(out, "float32")])
+        if mode != "nearest" and not align_corners:
+            places = b.node("Add", [places, half])
+        places = b.node("Mul", [places, ratio])
+        if not mode.startswith("nearest") and not align_corners:
+            places = b.node("Max", [b.node("Sub", [places, half]), nothing])
+        floor = b.node("Floor", [places])
+        left = b.smallest([b.cast(floor, "int64"), last], "int64")
+        first = b.node("Gather", [x, left], axis=axis)
+        if mode.startswith("nearest"):
+            x = first
+            continue
+        behind = b.node("Gather", [x, b.smallest([b.node("Add", [left, one]), last], "int64")], axis=axis)
+        weight = b.node("Sub", [places, floor])
+        if axis + 1 < len(meta.shape):
+            weight = b.node("Unsqueeze", [weight, b.ints([*range(1, len(meta.shape) - axis)], "axes")])
+        kept = b.node("Mul", [first, b.node("Sub", [b.float(1.0, "whole"), weight])])
+        x = b.node("Add", [kept, b.node("Mul", [behind, weight])])
+    return x
+
+
 def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Return the nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding
     open)."""
@@ -184,8 +219,10 @@ def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
         how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         scales = np.array([1, 1, *whole], np.float32)
         return b.node("Resize", [x[0], "", b.constant(scales, "scales")], mode="nearest", **how)
+    if named and mode != "bicubic":
+        return _by_places(b, x[0], meta, y, mode, bool(t["align_corners"]))
     size = spatial_size(meta)
-    if any(isinstance(n, str) for n in out):
+    if named:
         spatial_size(y)
     if not mode.startswith("nearest"):
         if x[0] in b.special:

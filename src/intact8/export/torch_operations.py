@@ -21,11 +21,10 @@ from intact8.arithmetic import dynamic_torch, torch_nonlinear
 from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.dimensions import resolve, size_of, told_by
 from intact8.arithmetic.moves import nearest_index
-from intact8.arithmetic.resize import Phase, integer_phases, phases
+from intact8.arithmetic.resize import Phase, integer_phases
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.arithmetic.torch_resize import resize_linear
 from intact8.arithmetic.windows import adaptive_windows, divisor_ratios, pool_windows, window_matrix
-from intact8.errors import EngineError
 from intact8.opset import KINDS
 from intact8.opset.floats import whole_attrs
 from intact8.opset.kind import zero_point
@@ -212,19 +211,11 @@ def _dynamic_linear(o: Operands) -> Tensor:
 
 
 def _factors(o: Operands) -> list[int] | None:
-    """Return how many times as long images of changing size become; None for those of known sizes.
-
-    Raises:
-        EngineError: that is no number.
-    """
+    """Return how many times as long images of changing size become; None for those of known sizes."""
     before, after = o.inputs[0].shape[2:], o.op.attrs["size"]
     if not any(isinstance(d, str) for d in (*before, *after)):
         return None
-    found = [times(n or 0, m) for n, m in zip(before, after, strict=True)]
-    if None in found or o.op.attrs["align_corners"]:
-        what, why = "a resize by a factor that changes with the size", "its weights are stored"
-        raise EngineError(what, where=o.op.name, why=why, remedy="leave the size out of dynamic_shapes")
-    return [n or 1 for n in found]
+    return [times(n or 0, m) or 1 for n, m in zip(before, after, strict=True)]
 
 
 def _by_phases(y: Tensor, axes: Sequence[Sequence[Phase]]) -> Tensor:
@@ -259,18 +250,10 @@ def _expand(o: Operands) -> Tensor:
 
 
 def _upsample(o: Operands) -> Tensor:
-    y, mode, factors = o.x[0], str(o.op.attrs["mode"]), _factors(o)
-    if factors is not None and mode == "bicubic":
-        what = "a bicubic resize of images whose size changes"
-        raise EngineError(what, where=o.op.name, why="its weights are stored", remedy="resize bilinearly")
-    if factors is not None and not mode.startswith("nearest"):
-        return _by_phases(y, [phases(n) for n in factors])
-    if not mode.startswith("nearest"):
-        return FLOAT_OPS["upsample"](o.op.attrs, o.x, {})
-    if factors is not None:
-        for axis, n in enumerate(factors, start=2):
-            y = y.unsqueeze(axis + 1).expand(*y.shape[: axis + 1], n, *y.shape[axis + 1 :]).flatten(axis, axis + 1)
-        return y
+    """Resize by index where sizes are known, else as torch does: bytes as float32, which holds them."""
+    y, mode = o.x[0], str(o.op.attrs["mode"])
+    if not mode.startswith("nearest") or "index0" not in o.arrays:
+        return FLOAT_OPS["upsample"](o.attrs, [y.float()], {}).to(y.dtype)
     for i in range(y.dim() - 2):
         y = y.index_select(2 + i, o.arrays[f"index{i}"])
     return y

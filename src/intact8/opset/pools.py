@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,8 @@ def adaptive_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     size = op.attrs["output_size"]
     need(len(size) <= 3, f"{len(size)} spatial dimensions")
     for d in spatial(x[0], len(size)):
-        known(d, "a pooled dimension")
+        if not op.is_float:  # The divisors are part of the multipliers.
+            known(d, "a pooled dimension")
     return (*x[0][:2], *size)
 
 
@@ -77,6 +79,14 @@ def alike(
 ) -> bool:
     """Return whether every window of an average pool has the same divisor, whatever the input's size is."""
     return not ceil_mode and (count_include_pad or not any(padding))
+
+
+def _lacks_divisors(attrs: Mapping[str, Any], shape: Shape) -> str | None:
+    if all(isinstance(d, int) for d in shape[2:]):
+        return None
+    window = ("kernel", "stride", "padding", "ceil_mode", "count_include_pad")
+    known_divisor = "kernel" in attrs and alike(*(attrs[name] for name in window))
+    return None if known_divisor else "windows whose divisors depend on a size that changes"
 
 
 def _check_divisors(op: Op, output: Tensor) -> set[int]:
@@ -198,6 +208,7 @@ KINDS = (
         _avg_pool,
         attrs={**WINDOW, "count_include_pad": boolean, "multipliers": multipliers, **CLAMP},
         check=_check_avg_pool,
+        lacks_form=_lacks_divisors,
         proof=Proof(named("scaled"), _pool_sums, _pool_multipliers, _pool_fits),
         works_along=along_all_but_first,
     ),
@@ -210,6 +221,7 @@ KINDS = (
         _adaptive,
         attrs={"output_size": SIZES, "multipliers": multipliers, **CLAMP},
         check=_check_adaptive,
+        lacks_form=_lacks_divisors,
         proof=Proof(named("scaled"), _adaptive_sums, _pool_multipliers, _pool_fits),
         works_along=along_all_but_first,
     ),
