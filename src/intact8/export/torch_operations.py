@@ -250,10 +250,10 @@ def _expand(o: Operands) -> Tensor:
 
 
 def _upsample(o: Operands) -> Tensor:
-    """Resize by index where sizes are known, else as torch does: bytes as float32, which holds them."""
+    """Resize by index where sizes are known, else as torch does, in floats that hold the integers."""
     y, mode = o.x[0], str(o.op.attrs["mode"])
     if not mode.startswith("nearest") or "index0" not in o.arrays:
-        return FLOAT_OPS["upsample"](o.attrs, [y.float()], {}).to(y.dtype)
+        return FLOAT_OPS["upsample"](o.attrs, [y.double() if y.dtype == torch.int64 else y.float()], {}).to(y.dtype)
     for i in range(y.dim() - 2):
         y = y.index_select(2 + i, o.arrays[f"index{i}"])
     return y
