@@ -341,3 +341,106 @@ class Rotated(nn.Module):
 def test_complex_tables_are_cut_to_a_length() -> None:
     captured = capture(Rotated(), torch.randn(2, 6, 8), dynamic_shapes={"x": {1: Dim("sequence", max=16)}})
     assert_same_at((3, 6, 16), captured, Rotated(), 8)
+
+
+class Subsampled(nn.Module):
+    """Frames that a convolution halves, and a mask of their lengths, halved likewise."""
+
+    def __init__(self, halved: Any) -> None:
+        super().__init__()
+        self.conv, self.halved = nn.Conv1d(4, 8, 3, 2, 1), halved
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        y, lengths = self.conv(x).relu(), self.halved(lengths)
+        seen = torch.arange(y.shape[2])[None] < lengths[:, None]
+        return y * seen[:, None], lengths
+
+
+HALVED: dict[str, Any] = {
+    "floor": lambda n: (n + 1) // 2,
+    "div": lambda n: torch.div(n - 1, 2, rounding_mode="floor") + 1,
+    "rest": lambda n: n // 2 + n % 2,
+    "ceil": lambda n: torch.ceil(n / 2).long(),
+}
+
+
+@pytest.mark.parametrize("halved", HALVED)
+def test_lengths_are_halved_with_the_frames(halved: str) -> None:
+    model = Subsampled(HALVED[halved]).eval()
+    shapes = {"x": {2: Dim("frames", max=40)}}
+    captured = capture(model, (torch.randn(4, 4, 20), torch.tensor([3, 20, 9, 8])), dynamic_shapes=shapes)
+    assert captured.graph.dynamic_batch and captured.graph.dimensions == {"frames": (1, 40)}
+    for batch, frames in ((1, 1), (3, 17), (2, 40)):
+        given = {"x": torch.randn(batch, 4, frames), "lengths": torch.randint(1, frames + 1, (batch,))}
+        found = run_float(captured.graph, captured.tensors(), captured.flatten((), given))
+        with torch.no_grad():
+            wanted = model(**given)
+        for name, y in zip(captured.graph.outputs, wanted, strict=True):
+            torch.testing.assert_close(found[name], y, rtol=1e-4, atol=1e-5)
+
+
+TAKEN: dict[str, Any] = {
+    "last": lambda y: y[:, -1],
+    "every other": lambda y: y[:, 1::2],
+    "difference": lambda y: y.diff(dim=1),
+    "half": lambda y: y[:, y.shape[1] // 2 :],
+    "chunks": lambda y: torch.cat(y.chunk(2, 1)[::-1], 1),
+    "windows": lambda y: y.unfold(1, 3, 2).amax(-1),
+    "repeated": lambda y: y.repeat_interleave(2, 1) + y.repeat(1, 2, 1),
+    "rolled": lambda y: y.roll((1, -2), (1, 2)),
+    "flipped": lambda y: y.flip(1),
+    "by its root": lambda y: y / y.shape[1] ** 0.5,
+    "padded around": lambda y: F.pad(y.mT, (2, 1), mode="circular") + F.pad(y.mT, (1, 2), mode="replicate"),
+    "pairs": lambda y: (y[:, :, None] + y[:, None]).flatten(1, 2),
+    "relative shift": lambda y: (
+        F.pad(y @ y.mT, (1, 0)).view(len(y), y.shape[1] + 1, y.shape[1])[:, 1:].view(len(y), y.shape[1], -1) @ y
+    ),
+    "joined windows": lambda y: F.pad(y, (0, 0, 0, -y.shape[1] % 3)).unflatten(1, (-1, 3)).mean(2),
+}
+
+
+@pytest.mark.parametrize("take", TAKEN)
+def test_what_follows_a_length_is_what_the_model_computes(take: str) -> None:
+    torch.manual_seed(0)
+    model = Take(TAKEN[take]).eval()
+    captured = capture(model, torch.randn(2, 6, 4), dynamic_shapes={"x": {1: Dim("sequence", max=15)}})
+    assert captured.graph.dynamic_batch
+    step = 3 if take == "joined windows" else 1
+    assert captured.graph.nodes["x"].shape == (None, "3*sequence" if step == 3 else "sequence", 4)
+    for batch, length in ((1, 3), (3, 15), (2, 9), (2, 12), *(((2, 4), (1, 7)) if step == 1 else ())):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Branching(nn.Module):
+    """Ways that depend on a size."""
+
+    def __init__(self, even: bool) -> None:
+        super().__init__()
+        self.even = even
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        if (n % 2 == 0) if self.even else (n // 2 > 4):
+            return x * 2
+        return x + 1
+
+
+def test_a_branch_on_a_remainder_is_kept_to_its_sizes() -> None:
+    captured = capture(Branching(True), torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
+    assert captured.graph.nodes["x"].shape == (None, "2*sequence", 4)
+    odd = capture(Branching(True), torch.zeros(2, 7, 4), dynamic_shapes={"x": {1: "sequence"}})
+    assert odd.graph.nodes["x"].shape == (None, "2*sequence+1", 4)
+    assert torch.equal(outputs(odd, {"x": torch.zeros(2, 3, 4)}), torch.ones(2, 3, 4))
+    assert any("counts steps of 2" in note for note in odd.notes)
+
+
+def test_a_branch_that_only_some_sizes_take_is_refused() -> None:
+    with pytest.raises(CaptureError, match="the model works for some sizes only"):
+        capture(Branching(False), torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
+
+
+def test_a_length_in_the_data_that_is_too_short_fixes_the_length() -> None:
+    found = Dynamic({"x": {1: "sequence"}}, {}, found=True, seen={"sequence": (2, 6)})
+    captured = capture(Take(lambda y: y[:, -3:]), torch.zeros(2, 6, 4), dynamic_shapes=found)
+    assert any("sequence is 2 in the data, and must be 3 or more" in note for note in captured.notes)

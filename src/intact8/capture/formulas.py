@@ -53,7 +53,7 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 def quotient(x: Any, y: Any, rounding: str) -> tuple[Tensor, Tensor]:
     """Return x / y, and the same rounded down or towards 0, in the dtype that torch gives."""
     whole = not any(v.is_floating_point() if isinstance(v, Tensor) else isinstance(v, float) for v in (x, y))
-    ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else torch.full_like(real(x)[..., :1], y))
+    ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
     rounded = torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio)
     return ratio, rounded.long() if whole else rounded
 

@@ -7,31 +7,17 @@ read from the metadata of the export, so symbolic arithmetic needs no code here)
 
 from __future__ import annotations
 
-import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import sympy
 import torch
 import torch.fx
 from torch import Tensor
-from torch.utils._sympy.functions import FloorDiv
 
-from intact8.arithmetic.dimensions import (
-    Dim,
-    NoSizeError,
-    Size,
-    added,
-    divided,
-    grows,
-    limits_of,
-    multiplied,
-    names_of,
-    read,
-)
+from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import HANDLERS, SHORT, Call, Missing, NotFunctional, Prefix, Shape, Value
 from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
@@ -39,8 +25,9 @@ from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_n
 from intact8.capture.formulas_complex import Complex
 from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, operator_name, refuse_random
 from intact8.capture.graph import Graph, Node
+from intact8.capture.named_sizes import NamedSizes
 from intact8.capture.names import module_of
-from intact8.capture.size_classes import LONGEST_PERIOD, SizeClass, SizeClassError, joined, period, unit
+from intact8.capture.size_classes import SizeClassError
 from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
 from intact8.errors import CaptureError, IntactError, InternalError
 
@@ -49,31 +36,16 @@ READ_PREFIXES = frozenset(
 )
 """Operators whose handlers look into constants that are as long as a dimension."""
 
-MOST_FACTORS = 8
-"""Highest power of a size that is written."""
-
-ROUNDED = frozenset({"TruncToInt", "FloorToInt", "CeilToInt"})
-"""Names of torch's functions that round a quotient of sizes."""
-
-WHOLE = ROUNDED | {"ToFloat", "RoundToInt"}
-"""Names of torch's functions that leave whole numbers as they are."""
-
 FORMS = ("_", "_copy")
 """Endings of the names of operators that write into their first argument, or return a copy in place of a view."""
 
 
 @dataclass(kw_only=True)
-class Builder(ConstantStore):
+class Builder(ConstantStore, NamedSizes):
     """State of one capture."""
 
     protected: dict[int, str]
     unread: frozenset[torch.fx.Node] = frozenset()
-    symbols: dict[Any, str | None] = field(default_factory=dict)
-    bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    counted: dict[Any, Any] = field(default_factory=dict)
-    classes: dict[Any, SizeClass] = field(default_factory=dict)
-    examples: dict[Any, int] = field(default_factory=dict)
-    counts: dict[Any, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
@@ -130,11 +102,6 @@ class Builder(ConstantStore):
         return value
 
     # --- metadata --------------------------------------------------------------------------------------------
-    @property
-    def batch_symbols(self) -> set[Any]:
-        """Return the symbols of the export that stand for the batch."""
-        return {symbol for symbol, name in self.symbols.items() if name is None}
-
     def dim(self, size: Any, fx: torch.fx.Node) -> Dim:
         """Return an int, the name of a dimension, or None for the batch and its products with anything."""
         if isinstance(size, int):
@@ -162,89 +129,6 @@ class Builder(ConstantStore):
         if isinstance(size, torch.SymInt) and (classes := self.finer(size.node.expr)):
             raise SizeClassError(refused, classes)
         raise refused
-
-    def expression(self, size: Any) -> Any:
-        """Return a number of the export as such, or as an expression of the dimensions that change."""
-        if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return size
-        expr = size.node.expr.xreplace(self.counted)
-        return int(expr) if expr.is_Integer else expr
-
-    def symbolic(self, dim: int | str) -> Any:
-        """Return a size as the export writes it, the opposite of :meth:`size_of`."""
-        symbols = {name: symbol for symbol, name in self.symbols.items() if name is not None}
-
-        def of(size: Size) -> Any:
-            total = sympy.Integer(size.number)
-            for product, times in size.terms:
-                factors = [
-                    symbols[f] if isinstance(f, str) else FloorDiv(of(f.of), sympy.Integer(f.by)) for f in product
-                ]
-                total = total + times * math.prod(factors)
-            return total
-
-        return dim if isinstance(dim, int) else of(read(dim))
-
-    def finer(self, expr: Any) -> dict[Any, SizeClass]:
-        """Return the classes of the dimensions in which a size is computed of them; none where that is so in none."""
-        length = period(expr)
-        known = [symbol for symbol in expr.free_symbols if symbol in self.examples]
-        if not 1 < length <= LONGEST_PERIOD or len(known) < len(expr.free_symbols):
-            return {}
-        classes = {s: joined(self.classes.get(s), SizeClass(length, self.examples[s] % length)) for s in known}
-        even = expr.xreplace({s: c.times * unit(s, c) + c.more for s, c in classes.items()})
-        names = {unit(s, c): str(s) for s, c in classes.items()}
-        return classes if classes != self.classes and self.size_of(even, names) is not None else {}
-
-    def size_of(self, expr: Any, names: Mapping[Any, str | None] | None = None) -> int | str | None:
-        """Return a size that is computed of named dimensions and grows with them, None for any other."""
-        if isinstance(expr, int):
-            return expr
-        try:
-            found = self._computed(expr, self.symbols if names is None else names)
-        except NoSizeError:
-            return None
-        return found if found is not None and grows(found) else None
-
-    def _computed(self, expr: Any, names: Mapping[Any, str | None]) -> int | str | None:
-        if expr.is_Integer or (expr.is_Float and float(expr).is_integer()):
-            return int(expr)
-        if expr.is_Symbol:
-            return names.get(expr)
-        kind = type(expr).__name__
-        if kind in ROUNDED and type(expr.args[0]).__name__ == "IntTrueDiv":
-            of, by = (self._computed(part, names) for part in expr.args[0].args)
-            if of is None or not isinstance(by, int) or by < 1:
-                return None
-            return divided(added([of, by - 1 if kind == "CeilToInt" else 0]), by)
-        if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
-            even = sympy.cancel(expr.args[0] / expr.args[1])
-            return self._computed(even, names) if even.is_polynomial(*even.free_symbols) else None
-        parts = [self._computed(part, names) for part in expr.args]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        if expr.is_Add:
-            return added(known)
-        if expr.is_Mul:
-            return multiplied(known)
-        if expr.is_Pow and isinstance(known[1], int) and 0 < known[1] <= MOST_FACTORS:
-            return multiplied([known[0]] * known[1])
-        if kind in WHOLE:
-            return known[0]
-        quotient = kind in ("FloorDiv", "CleanDiv") and isinstance(known[1], int) and known[1] > 0
-        return divided(known[0], known[1]) if quotient else None  # type: ignore[arg-type]
-
-    def raise_least(self, dim: str, least: int) -> None:
-        """Raise the least sizes of the names of ``dim`` together until it is at least so long."""
-        names = names_of(dim)
-        while limits_of(dim, self.bounds)[0] < least:
-            for name in names:
-                low, high = self.bounds[name]
-                if high is not None and low >= high:
-                    what = f"{name} may be {high} at most, which makes {dim} less than {least}"
-                    raise CaptureError(what, where="dynamic_shapes", remedy="allow it to be longer")
-                self.bounds[name] = (low + 1, high)
 
     def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
         """Return the shape from the export's metadata."""

@@ -13,11 +13,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from intact8.arithmetic.dimensions import LONGEST, added, multiplied, show
+from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
-from intact8.capture.dynamic_shapes import FIXED_SIZES, UNLIMITED, Dynamic
+from intact8.capture.dynamic_shapes import FIXED_SIZES, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.flat_rows import index_samples
 from intact8.capture.graph import Graph, Node
@@ -35,7 +35,7 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.size_classes import SizeClass, SizeClassError, conditions, find_classes, least_size, unit
+from intact8.capture.size_classes import SizeClass, SizeClassError, conditions, find_classes, unit
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
@@ -313,10 +313,6 @@ def _leaves(
     return named
 
 
-WIDE = 8
-"""Times the example's size; a dimension without a limit, of which so much is beyond what is proved without one, gets
-a limit of as much once more."""
-
 MOST_ATTEMPTS = 8
 """How often a graph is built until the classes of its sizes are known."""
 
@@ -349,6 +345,7 @@ def _build(
     guards = _classify(builder, program, layout, wanted, classes)
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
+    builder.require_seen(wanted)
     if (later := find_classes(conditions(guards), builder.examples, builder.classes)) != builder.classes:
         what = "operations of the model need classes of sizes"
         raise SizeClassError(CaptureError(what, where="the model itself"), later)
@@ -488,7 +485,13 @@ def _placeholders(
             symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt)
             if symbolic:
                 builder.symbols |= dict.fromkeys(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
-            _name_dimensions(builder, program, val, wanted, key)
+            for axis, name in wanted.names.get(key, {}).items():
+                size = val.shape[axis]
+                if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+                    what = f"dimension {axis} of {key} ({name}) cannot change"
+                    remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
+                    raise CaptureError(what, why=f"the model needs it to be {size}", remedy=remedy)
+                builder.enter(size, axis, key, wanted, program.range_constraints.get(size.node.expr))
             shape = builder.shape_of_meta(val, node)
             dtype = builder.dtype_of_meta(node)
             made = builder.add_node("input", [], {"index": len(inputs), "key": key}, {}, shape, dtype, node, key)
@@ -499,53 +502,3 @@ def _placeholders(
         else:
             feed.append(None)  # tokens and custom objects: an operation that needs one is refused where it is used
     return feed, inputs
-
-
-def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wanted: Dynamic, key: str) -> None:
-    """Give the export's symbols for dimensions of input ``key`` the names they shall have, with their limits.
-
-    Raises:
-        CaptureError: the model fixes one of them.
-    """
-    for axis, name in wanted.names.get(key, {}).items():
-        size: Any = val.shape[axis]
-        expr = size.node.expr if isinstance(size, torch.SymInt) else size
-        symbol = expr if isinstance(size, torch.SymInt) and expr.is_Symbol else None
-        known = name in builder.bounds
-        if symbol is None:
-            what = f"dimension {axis} of {key} ({name}) cannot change"
-            remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
-            raise CaptureError(what, why=f"the model needs it to be {expr}", remedy=remedy)
-        of = builder.classes.get(symbol, SizeClass(1, 0))
-        counted = unit(symbol, of) if symbol in builder.classes else symbol
-        if builder.symbols.setdefault(counted, name) != name:
-            other = builder.symbols[counted] or "the batch"
-            what = f"{name} (dimension {axis} of {key}) must have the size of {other}"
-            raise CaptureError(what, why="the model makes them equal", remedy="give both one name")
-        if any(size % of.times != of.more for size in wanted.seen.get(name, ())):
-            what = f"dimension {axis} of {key} ({name}) can only change in steps of {of.times}, from {of.more} on"
-            raise CaptureError(what, remedy="give data of such sizes, or leave it out of dynamic_shapes")
-        least, most = wanted.bounds.get(name, (1, None))
-        limits = program.range_constraints.get(symbol)
-        if limits is not None:
-            # torch.export assumes sizes of 2 or more: its limits of 0 and 1 mean nothing.
-            low = int(limits.lower) if limits.lower > 2 else 1
-            if low > 1 and isinstance(size, torch.SymInt):
-                low = least_size(size.node.shape_env.guards, builder.examples, symbol, low)
-            high = int(limits.upper) if limits.upper < UNLIMITED else None
-            least, most = max(least, low), high if most is None else most if high is None else min(most, high)
-        if most is None and WIDE * (example := builder.examples[symbol]) > LONGEST:  # samples of sound, say
-            most = WIDE * WIDE * example
-        least = max(-(-(least - of.more) // of.times), 1)
-        most = None if most is None else (most - of.more) // of.times
-        if known:
-            low, high = builder.bounds[name]
-            least, most = max(least, low), high if most is None else most if high is None else min(most, high)
-        elif symbol in builder.classes:
-            builder.notes.append(f"{name} counts steps of {of.times}: the model works for {_progression(name, of)}")
-        builder.bounds[name] = (least, most)
-        builder.counts[counted] = (builder.examples[symbol] - of.more) // of.times
-
-
-def _progression(name: str, of: SizeClass) -> str:
-    return str(added([multiplied([of.times, name]), of.more]))

@@ -1,0 +1,214 @@
+"""The dimensions that change in one capture: what the export calls them, their names and limits, what is computed of
+them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy.functions import FloorDiv
+
+from intact8.arithmetic.dimensions import (
+    LONGEST,
+    NoSizeError,
+    Size,
+    added,
+    divided,
+    grows,
+    limits_of,
+    multiplied,
+    names_of,
+    read,
+)
+from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
+from intact8.capture.size_classes import LONGEST_PERIOD, SizeClass, joined, least_size, period, unit
+from intact8.errors import CaptureError
+
+MOST_FACTORS = 8
+"""Highest power of a size that is written."""
+
+ROUNDED = frozenset({"TruncToInt", "FloorToInt", "CeilToInt"})
+"""Names of torch's functions that round a quotient of sizes."""
+
+WHOLE = ROUNDED | {"ToFloat", "RoundToInt"}
+"""Names of torch's functions that leave whole numbers as they are."""
+
+WIDE = 8
+"""Times the example's size; a dimension without a limit, of which so much is beyond what is proved without one, gets
+a limit of as much once more."""
+
+Limits = tuple[int, int | None]
+
+
+@dataclass(kw_only=True)
+class NamedSizes:
+    """What a capture knows of dimensions that change.
+
+    Attributes:
+        symbols: symbol → name; None: the batch.
+        bounds: name → least and largest size; None: no limit.
+        counted: symbol of the export → what it is replaced by: a number, or the sizes of a class.
+        classes: symbol of the export → the class of sizes that the model works for, where that is not every size.
+        examples: symbol of the export → the example's size.
+        counts: symbol → the example's size, counted as the name is.
+        notes: what the user may want to know.
+    """
+
+    symbols: dict[Any, str | None] = field(default_factory=dict)
+    bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    counted: dict[Any, Any] = field(default_factory=dict)
+    classes: dict[Any, SizeClass] = field(default_factory=dict)
+    examples: dict[Any, int] = field(default_factory=dict)
+    counts: dict[Any, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def batch_symbols(self) -> set[Any]:
+        """Return the symbols of the export that stand for the batch."""
+        return {symbol for symbol, name in self.symbols.items() if name is None}
+
+    def enter(self, size: torch.SymInt, axis: int, key: str, wanted: Dynamic, limits: Any) -> None:
+        """Give the export's symbol for a dimension of an input the name it shall have, with its limits.
+
+        Args:
+            size: the dimension in the export.
+            axis, key: which it is, of which input.
+            wanted: its name, and limits that somebody said.
+            limits: those of the export, or None.
+
+        Raises:
+            CaptureError: it cannot change as it shall.
+        """
+        symbol, name = size.node.expr, wanted.names[key][axis]
+        of = self.classes.get(symbol, SizeClass(1, 0))
+        counted = unit(symbol, of) if symbol in self.classes else symbol
+        if self.symbols.setdefault(counted, name) != name:
+            other = self.symbols[counted] or "the batch"
+            what = f"{name} (dimension {axis} of {key}) must have the size of {other}"
+            raise CaptureError(what, why="the model makes them equal", remedy="give both one name")
+        if any(size % of.times != of.more for size in wanted.seen.get(name, ())):
+            what = f"dimension {axis} of {key} ({name}) can only change in steps of {of.times}, from {of.more} on"
+            raise CaptureError(what, remedy="give data of such sizes, or leave it out of dynamic_shapes")
+        least, most = wanted.bounds.get(name, (1, None))
+        if limits is not None:
+            # torch.export assumes sizes of 2 or more: its limits of 0 and 1 mean nothing.
+            low = int(limits.lower) if limits.lower > 2 else 1
+            if low > 1:
+                low = least_size(size.node.shape_env.guards, self.examples, symbol, low)
+            high = int(limits.upper) if limits.upper < UNLIMITED else None
+            least, most = _both((least, most), (low, high))
+        if most is None and WIDE * self.examples[symbol] > LONGEST:  # samples of sound, say
+            most = WIDE * WIDE * self.examples[symbol]
+        found = max(-(-(least - of.more) // of.times), 1), None if most is None else (most - of.more) // of.times
+        if symbol in self.classes and name not in self.bounds:
+            steps = added([multiplied([of.times, name]), of.more])
+            self.notes.append(f"{name} counts steps of {of.times}: the model works for {steps}")
+        self.bounds[name] = _both(self.bounds.get(name, (1, None)), found)
+        self.counts[counted] = (self.examples[symbol] - of.more) // of.times
+
+    def require_seen(self, wanted: Dynamic) -> None:
+        """Raise CaptureError where sizes that were found in data are less than what turned out to be the least."""
+        for symbol, name in self.symbols.items():
+            raw = next((s for s, of in self.classes.items() if unit(s, of) == symbol), symbol)
+            of = self.classes.get(raw, SizeClass(1, 0))
+            if name is not None and wanted.seen.get(name):
+                least = self.bounds[name][0] * of.times + of.more
+                if min(wanted.seen[name]) < least:
+                    what = f"{name} is {min(wanted.seen[name])} in the data, and must be {least} or more"
+                    raise CaptureError(what, where="dynamic_shapes", remedy="leave shorter ones out of the data")
+
+    def expression(self, size: Any) -> Any:
+        """Return a number of the export as such, or as an expression of the dimensions that change."""
+        if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return size
+        expr = size.node.expr.xreplace(self.counted)
+        return int(expr) if expr.is_Integer else expr
+
+    def symbolic(self, dim: int | str) -> Any:
+        """Return a size as the export writes it, the opposite of :meth:`size_of`."""
+        symbols = {name: symbol for symbol, name in self.symbols.items() if name is not None}
+
+        def of(size: Size) -> Any:
+            total = sympy.Integer(size.number)
+            for product, times in size.terms:
+                factors = [
+                    symbols[f] if isinstance(f, str) else FloorDiv(of(f.of), sympy.Integer(f.by)) for f in product
+                ]
+                total = total + times * math.prod(factors)
+            return total
+
+        return dim if isinstance(dim, int) else of(read(dim))
+
+    def finer(self, expr: Any) -> dict[Any, SizeClass]:
+        """Return the classes of the dimensions in which a size is computed of them; none where that is so in none."""
+        length = period(expr)
+        known = [symbol for symbol in expr.free_symbols if symbol in self.examples]
+        if not 1 < length <= LONGEST_PERIOD or len(known) < len(expr.free_symbols):
+            return {}
+        classes = {s: joined(self.classes.get(s), SizeClass(length, self.examples[s] % length)) for s in known}
+        even = expr.xreplace({s: c.times * unit(s, c) + c.more for s, c in classes.items()})
+        names = {unit(s, c): str(s) for s, c in classes.items()}
+        return classes if classes != self.classes and self.size_of(even, names) is not None else {}
+
+    def size_of(self, expr: Any, names: Mapping[Any, str | None] | None = None) -> int | str | None:
+        """Return a size that is computed of named dimensions and grows with them, None for any other."""
+        if isinstance(expr, int):
+            return expr
+        try:
+            found = self._computed(expr, self.symbols if names is None else names)
+        except NoSizeError:
+            return None
+        return found if found is not None and grows(found) else None
+
+    def _computed(self, expr: Any, names: Mapping[Any, str | None]) -> int | str | None:
+        if expr.is_Integer or (expr.is_Float and float(expr).is_integer()):
+            return int(expr)
+        if expr.is_Symbol:
+            return names.get(expr)
+        kind = type(expr).__name__
+        if kind in ROUNDED and type(expr.args[0]).__name__ == "IntTrueDiv":
+            of, by = (self._computed(part, names) for part in expr.args[0].args)
+            if of is None or not isinstance(by, int) or by < 1:
+                return None
+            return divided(added([of, by - 1 if kind == "CeilToInt" else 0]), by)
+        if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
+            even = sympy.cancel(expr.args[0] / expr.args[1])
+            return self._computed(even, names) if even.is_polynomial(*even.free_symbols) else None
+        parts = [self._computed(part, names) for part in expr.args]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        if expr.is_Add:
+            return added(known)
+        if expr.is_Mul:
+            return multiplied(known)
+        if expr.is_Pow and isinstance(known[1], int) and 0 < known[1] <= MOST_FACTORS:
+            return multiplied([known[0]] * known[1])
+        if kind in WHOLE:
+            return known[0]
+        quotient = kind in ("FloorDiv", "CleanDiv") and isinstance(known[1], int) and known[1] > 0
+        return divided(known[0], known[1]) if quotient else None  # type: ignore[arg-type]
+
+    def raise_least(self, dim: str, least: int) -> None:
+        """Raise the least sizes of the names of ``dim`` together until it is at least so long."""
+        names = names_of(dim)
+        while limits_of(dim, self.bounds)[0] < least:
+            for name in names:
+                low, high = self.bounds[name]
+                if high is not None and low >= high:
+                    what = f"{name} may be {high} at most, which makes {dim} less than {least}"
+                    raise CaptureError(what, where="dynamic_shapes", remedy="allow it to be longer")
+                self.bounds[name] = (low + 1, high)
+
+
+def _both(one: Limits, other: Limits) -> Limits:
+    """Return the limits that two pairs of limits make."""
+    ends = [most for _, most in (one, other) if most is not None]
+    return max(one[0], other[0]), min(ends, default=None)
+
+
+__all__ = ["NamedSizes"]
