@@ -31,12 +31,32 @@ def linear(c: Call) -> Value:
         y = c.reshape(product(c, c["input"], column, bias=within, out=(*c.out_shape, 1)), c.out_shape)
         return y if bias is None or known else c.emit("add", y, bias)
     if all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
-        return c.emit("linear", c["input"], params={"weight": weight_name(c, c["weight"]), **c.params(bias=c["bias"])})
+        return by_known_weights(c, {"weight": weight_name(c, c["weight"]), **c.params(bias=c["bias"])})
     rows = c.shape(c["weight"])
     if len(rows) != 2:
         raise c.error("a linear layer whose weight is not a matrix", remedy="use matmul")
     y = c.emit("matmul", c["input"], c.move("permute", c["weight"], out=(rows[1], rows[0]), dims=[1, 0]))
     return y if c["bias"] is None else c.emit("add", y, c["bias"])
+
+
+def by_known_weights(c: Call, params: dict[str, str]) -> Value:
+    """Record a linear layer: once for what is the same for every sample, such as the queries of a decoder, which is
+    expanded to the samples behind it. OpenVINO has no proved kernel for rows that were expanded."""
+    x, outputs, permutes = c.value(c["input"]), c.out_shape[-1], []
+    node = c.builder.nodes[x.name]
+    while node.op == "permute" and node.attrs["dims"][-1] == len(node.shape) - 1:
+        permutes.append(node)
+        node = c.builder.nodes[node.inputs[0]]
+    if node.op == "expand" and None in node.shape[:-1]:
+        source, *like = (Value(name, x.storage) for name in node.inputs)
+        shape = c.shape(source)
+        if len(shape) == len(node.shape) and None not in shape and shape[-1] == node.shape[-1]:
+            y = c.emit("linear", source, out=(*shape[:-1], outputs), params=params)
+            y = expanded(c, y, like, (*node.shape[:-1], outputs))
+            for moved in reversed(permutes):
+                y = permuted(c, y, moved.attrs["dims"])
+            return y
+    return c.emit("linear", x, params=params)
 
 
 @handles("matmul mm bmm")
