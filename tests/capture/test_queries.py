@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
 from tests.engines.test_lengths import ENGINES
+from torch import Tensor, nn
 
 import intact8
 from intact8.capture import capture
