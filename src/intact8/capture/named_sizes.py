@@ -54,6 +54,7 @@ class NamedSizes:
         counted: symbol of the export → what it is replaced by: a number, or the sizes of a class.
         classes: symbol of the export → the class of sizes that the model works for, where that is not every size.
         examples: symbol of the export → the example's size.
+        asked: symbol of the export → the name it shall have.
         counts: symbol → the example's size, counted as the name is.
         notes: what the user may want to know.
     """
@@ -63,6 +64,7 @@ class NamedSizes:
     counted: dict[Any, Any] = field(default_factory=dict)
     classes: dict[Any, SizeClass] = field(default_factory=dict)
     examples: dict[Any, int] = field(default_factory=dict)
+    asked: dict[Any, str] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

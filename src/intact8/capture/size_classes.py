@@ -107,7 +107,10 @@ def _is_about_layout(guard: Any) -> bool:
 
 
 def find_classes(
-    guards: Sequence[Any], sizes: Mapping[Any, int], within: Mapping[Any, SizeClass] | None = None
+    guards: Sequence[Any],
+    sizes: Mapping[Any, int],
+    within: Mapping[Any, SizeClass] | None = None,
+    names: Mapping[Any, str] | None = None,
 ) -> dict[Any, SizeClass]:
     """Return the classes of sizes for which every guard holds.
 
@@ -115,6 +118,7 @@ def find_classes(
         guards: see :func:`conditions`.
         sizes: symbol of a dimension that changes → the example's size.
         within: classes that are known already.
+        names: symbol → name, where some have one name, and so one size.
 
     Returns:
         The classes, without those that are all sizes.
@@ -128,7 +132,10 @@ def find_classes(
         >>> find_classes([sympy.Eq(s, 4 * FloorDiv(s, 4))], {s: 64})
         {s: SizeClass(times=4, more=0)}
     """
-    asked = dict.fromkeys(guard for guard in guards if guard.free_symbols and guard.free_symbols <= set(sizes))
+    first = {name: symbol for symbol, name in reversed(list((names or {}).items()))}
+    alike = {symbol: first[name] for symbol, name in (names or {}).items()}
+    known = (guard for guard in guards if guard.free_symbols and guard.free_symbols <= set(sizes))
+    asked = dict.fromkeys(guard for given in known if (guard := given.xreplace(alike)).free_symbols)
     found = dict(within or {})
     for guard in asked:
         if len(guard.free_symbols) == 1:
@@ -141,7 +148,7 @@ def find_classes(
         some = {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in classes.items()}
         if not _holds(guard, some):
             raise refused(guard)
-    return found
+    return found | {symbol: found[other] for symbol, other in alike.items() if other in found}
 
 
 @lru_cache(maxsize=1024)

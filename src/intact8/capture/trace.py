@@ -346,7 +346,7 @@ def _build(
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
     builder.require_seen(wanted)
-    if (later := find_classes(conditions(guards), builder.examples, builder.classes)) != builder.classes:
+    if (later := find_classes(conditions(guards), builder.examples, builder.classes, builder.asked)) != builder.classes:
         what = "operations of the model need classes of sizes"
         raise SizeClassError(CaptureError(what, where="the model itself"), later)
     node = next(n for n in program.graph.nodes if n.op == "output")
@@ -442,12 +442,13 @@ def _classify(
     given = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
     guards: Sequence[Any] = []
     for key, val in zip(layout.keys, given, strict=False):
-        for axis in wanted.names.get(key, ()):
+        for axis, name in wanted.names.get(key, {}).items():
             size = val.shape[axis] if isinstance(val, Tensor) else None
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                 builder.examples[size.node.expr] = int(size.node.hint)
+                builder.asked[size.node.expr] = name
                 guards = size.node.shape_env.guards
-    builder.classes = find_classes(conditions(guards), builder.examples, classes)
+    builder.classes = find_classes(conditions(guards), builder.examples, classes, builder.asked)
     builder.counted |= {s: times * unit(s, of) + more for s, of in builder.classes.items() for times, more in [of]}
     return guards
 
