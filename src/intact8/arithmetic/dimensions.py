@@ -7,6 +7,7 @@ their texts are; all grow with every name.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,9 @@ LONGEST_TEXT = 500
 
 DEEPEST = 20
 """How deep the brackets of a size may nest."""
+
+MOST_REMAINDERS = 1024
+"""Most remainders of names for which a size is looked at."""
 
 MOST_TERMS = 64
 """Most products whose sum a size is."""
@@ -79,11 +83,19 @@ def _sum(parts: Iterable[tuple[Product, int]], number: int) -> Size:
         first = product[0]
         if times < 0 and len(product) == 1 and isinstance(first, Quotient):
             del found[product]
-            negative = Size(tuple((product, -n) for product, n in first.of.terms), first.by - 1 - first.of.number)
-            one = _over(negative, first.by)
+            one = _negative(first)
             return _sum(
                 [*found.items(), *((product, -times * n) for product, n in one.terms)], number - times * one.number
             )
+    quotients = [p[0] for p, n in found.items() if n > 0 and len(p) == 1 and isinstance(p[0], Quotient)]
+    for first in quotients if len(quotients) > 1 else ():  # ⌊x/m⌋ and ⌊(m − 1 − x)/m⌋ are opposite
+        if any(isinstance(factor, Quotient) for inner, _ in first.of.terms for factor in inner):
+            continue
+        opposite = _negative(first)
+        for other, _ in opposite.terms:
+            if isinstance(other[0], Quotient) and (least := min(found[first,], found.get(other, 0))) > 0:
+                more = [(whole, -least * n) for whole, n in opposite.terms]
+                return _sum([*found.items(), ((first,), -least), *more], number - least * opposite.number)
     for product in list(found):
         first = product[0]
         if len(product) == 1 and isinstance(first, Quotient) and first.of.number == 0 and first.by <= MOST_TERMS:
@@ -95,6 +107,12 @@ def _sum(parts: Iterable[tuple[Product, int]], number: int) -> Size:
     if len(kept) > MOST_TERMS:
         raise NoSizeError(f"a size is the sum of {len(kept)} products, more than {MOST_TERMS}")
     return Size(tuple(sorted(kept, key=lambda term: [_text_of(factor) for factor in term[0]])), number)
+
+
+def _negative(quotient: Quotient) -> Size:
+    """Return a quotient that is taken away, as a sum with another one that is added."""
+    of = quotient.of
+    return _over(Size(tuple((product, -n) for product, n in of.terms), quotient.by - 1 - of.number), quotient.by)
 
 
 def _plus(a: Size, b: Size, times: int = 1) -> Size:
@@ -291,6 +309,56 @@ def is_name(dim: Dim) -> bool:
         return isinstance(dim, str) and read(dim) == Size((((dim,), 1),), 0)
     except NoSizeError:
         return False
+
+
+def least_of(dim: int | str, bounds: Bounds) -> int | None:
+    """Return the least that a difference of sizes may be, or less; None where that is not known.
+
+    What repeats with a name is looked at for every remainder of it: in each, quotients come out even.
+
+    Example:
+        >>> least_of("frames-(frames//8)*8", {"frames": (1, None)}), least_of("9-frames", {"frames": (1, 8)})
+        (0, 1)
+    """
+    size = read(dim)
+    names, length = sorted(_names(size)), _period(size)
+    if length ** len(names) > MOST_REMAINDERS:
+        return None
+    found: list[int] = []
+    for rests in itertools.product(range(length), repeat=len(names)):
+        of = {name: Size((((name,), length),), rest) for name, rest in zip(names, rests, strict=True)}
+        total = _replaced(size, of)
+        least = total.number
+        for product, times in total.terms:
+            for factor in product:
+                if not isinstance(factor, str):
+                    return None
+                low, high = bounds[factor]
+                low, rest = max(-(-(low - of[factor].number) // length), 0), of[factor].number
+                if times < 0 and (high is None or high < rest):
+                    return None
+                times *= low if times > 0 else ((high or 0) - rest) // length
+            least += times
+        found.append(least)
+    return min(found)
+
+
+def _period(size: Size) -> int:
+    """Return after how many steps of its names a size repeats, but for what grows with them."""
+    quotients = [factor for product, _ in size.terms for factor in product if not isinstance(factor, str)]
+    return math.lcm(*(factor.by * _period(factor.of) for factor in quotients), 1)
+
+
+def _replaced(size: Size, of: Mapping[str, Size]) -> Size:
+    """Return a size with others in place of its names."""
+    total = Size((), size.number)
+    for product, times in size.terms:
+        part = Size((), times)
+        for factor in product:
+            one = of[factor] if isinstance(factor, str) else _over(_replaced(factor.of, of), factor.by)
+            part = _times(part, one)
+        total = _plus(total, part)
+    return total
 
 
 def told_by(dim: Dim) -> tuple[str, int, int] | None:

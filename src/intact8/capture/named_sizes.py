@@ -19,6 +19,8 @@ from intact8.arithmetic.dimensions import (
     added,
     divided,
     grows,
+    least_of,
+    less,
     limits_of,
     multiplied,
     names_of,
@@ -27,6 +29,7 @@ from intact8.arithmetic.dimensions import (
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.size_classes import LONGEST_PERIOD, SizeClass, joined, least_size, period, unit
 from intact8.errors import CaptureError
+from intact8.opset.resize import times
 
 MOST_FACTORS = 8
 """Highest power of a size that is written."""
@@ -92,6 +95,9 @@ class NamedSizes:
             other = self.symbols[counted] or "the batch"
             what = f"{name} (dimension {axis} of {key}) must have the size of {other}"
             raise CaptureError(what, why="the model makes them equal", remedy="give both one name")
+        if self.examples[symbol] < of.times + of.more:
+            what = f"{name} is {self.examples[symbol]} in the example, and the model works for steps of {of.times}"
+            raise CaptureError(what, where=key, remedy=f"give an example where it is {of.times + of.more} or more")
         if any(size % of.times != of.more for size in wanted.seen.get(name, ())):
             what = f"dimension {axis} of {key} ({name}) can only change in steps of {of.times}, from {of.more} on"
             raise CaptureError(what, remedy="give data of such sizes, or leave it out of dynamic_shapes")
@@ -136,11 +142,11 @@ class NamedSizes:
 
         def of(size: Size) -> Any:
             total = sympy.Integer(size.number)
-            for product, times in size.terms:
+            for product, count in size.terms:
                 factors = [
                     symbols[f] if isinstance(f, str) else FloorDiv(of(f.of), sympy.Integer(f.by)) for f in product
                 ]
-                total = total + times * math.prod(factors)
+                total = total + count * math.prod(factors)
             return total
 
         return dim if isinstance(dim, int) else of(read(dim))
@@ -151,7 +157,8 @@ class NamedSizes:
         known = [symbol for symbol in expr.free_symbols if symbol in self.examples]
         if not 1 < length <= LONGEST_PERIOD or len(known) < len(expr.free_symbols):
             return {}
-        classes = {s: joined(self.classes.get(s), SizeClass(length, self.examples[s] % length)) for s in known}
+        own = {s: joined(self.classes.get(s), SizeClass(length, self.examples[s] % length)) for s in known}
+        classes = {**self.classes, **own}
         even = expr.xreplace({s: c.times * unit(s, c) + c.more for s, c in classes.items()})
         names = {unit(s, c): str(s) for s, c in classes.items()}
         return classes if classes != self.classes and self.size_of(even, names) is not None else {}
@@ -177,9 +184,14 @@ class NamedSizes:
             if of is None or not isinstance(by, int) or by < 1:
                 return None
             return divided(added([of, by - 1 if kind == "CeilToInt" else 0]), by)
+        if kind == "Max" and len(expr.args) == 2 and expr.args[0].is_Integer:
+            return self._at_least(self._computed(expr.args[1], names), int(expr.args[0]))
         if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
             even = sympy.cancel(expr.args[0] / expr.args[1])
-            return self._computed(even, names) if even.is_polynomial(*even.free_symbols) else None
+            if even.is_polynomial(*even.free_symbols):
+                return self._computed(even, names)
+            whole, part = (self._computed(arg, names) for arg in expr.args)
+            return None if whole is None or part is None else times(part, whole)
         parts = [self._computed(part, names) for part in expr.args]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
@@ -192,8 +204,24 @@ class NamedSizes:
             return multiplied([known[0]] * known[1])
         if kind in WHOLE:
             return known[0]
+        if kind in ("Mod", "PythonMod") and isinstance(known[1], int) and known[1] > 0:
+            return less(known[0], multiplied([known[1], divided(known[0], known[1])]))
         quotient = kind in ("FloorDiv", "CleanDiv") and isinstance(known[1], int) and known[1] > 0
         return divided(known[0], known[1]) if quotient else None  # type: ignore[arg-type]
+
+    def _at_least(self, dim: int | str | None, least: int) -> int | str | None:
+        """Return the larger of a number and a size where it is known which that is: None where it is not."""
+        if isinstance(dim, str):
+            known = all(name in self.bounds for name in names_of(dim))
+            return dim if known and (least_of(dim, self.bounds) or 0) >= least else None
+        return None if dim is None else max(dim, least)
+
+    def difference_of(self, expr: Any) -> int | str | None:
+        """Return a size that is computed of named dimensions, and may shrink with them; None for others."""
+        try:
+            return expr if isinstance(expr, int) else self._computed(expr, self.symbols)
+        except NoSizeError:
+            return None
 
     def raise_least(self, dim: str, least: int) -> None:
         """Raise the least sizes of the names of ``dim`` together until it is at least so long."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from intact8.capture.aten_call import Call, Handler, Shape, Value, handles
 from intact8.capture.ops_pointwise import clamp
 
@@ -103,13 +105,27 @@ def variance(c: Call) -> Value:
     correction = c.args.get("correction")
     if correction is None:
         correction = 1 if c.args.get("unbiased", True) else 0
-    count = math.prod(c.static(*[shape[d] for d in dims]))
+    named = any(isinstance(shape[d], str) for d in dims) and None not in [shape[d] for d in dims]
+    count = 0 if named else math.prod(c.static(*[shape[d] for d in dims]))
     centre = c.emit("mean", x, out=kept(shape, dims), dims=dims, keepdim=True)
     squared = c.emit("unary", c.emit("sub", x, centre, out=shape), out=shape, fn="square")
     y = c.emit("mean", squared, dims=dims, keepdim=keeps(c))
-    if correction:
+    if correction and named:
+        y = c.emit("mul", y, corrected(c, shape, dims, correction))
+    elif correction:
         y = c.emit("affine_scalar", y, mul=count / (count - correction), add=0)
     return c.emit("unary", y, fn="sqrt") if c.op == "std" else y
+
+
+def corrected(c: Call, shape: Shape, dims: list[int], correction: float) -> Value:
+    """Record n / (n − correction), for n elements along dimensions that change: they are counted."""
+    rank = len(shape)
+    wide, thin = [n if d in dims else 1 for d, n in enumerate(shape)], [1] * rank
+    ones = c.move("expand", torch.ones(thin), out=wide, shape=wide)
+    count = c.emit("reduce", ones, out=thin, fn="sum", dims=dims, keepdim=True)
+    fewer = c.emit("affine_scalar", count, out=thin, mul=1, add=-correction)
+    factor = c.emit("div", count, fewer, out=thin)
+    return factor if keeps(c) else c.reshape(factor, [1] * (rank - len(dims)))
 
 
 @handles("logsumexp")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, added, divided, grows, less, limits_of, names_of
+from intact8.arithmetic.dimensions import Dim, added, divided, grows, least_of, less, limits_of, names_of
 from intact8.capture.aten_call import Call, Value, finite, handles
 
 MOST_PIECES = 1024
@@ -94,7 +94,8 @@ def cut(c: Call, x: Value, axis: int, start: int | str, end: int | str, step: in
     last = length if isinstance(last, int) and last >= WHOLE else last
     rest, least = less(length, last), limits_of(length, c.builder.bounds)[0]
     if isinstance(rest, int) or isinstance(last, str):
-        inside = grows(rest) and limits_of(rest, c.builder.bounds)[0] >= 0
+        shortest = least_of(rest, c.builder.bounds)
+        inside = shortest is not None and shortest >= 0
         most = limits_of(last, c.builder.bounds)[1] if isinstance(length, int) else None
         inside = inside or (isinstance(length, int) and most is not None and most <= length)
     else:
@@ -223,11 +224,44 @@ def pad(c: Call) -> Value:
     if c.op.startswith(("reflection", "replication")):
         mode = "reflect" if c.op.startswith("reflection") else "replicate"
     flat = c.args["pad"] if "pad" in c.args else c["padding"]
-    flat = [n if isinstance(n, int) else c.static(c.builder.dim(n, c.fx))[0] for n in flat]
     rank = len(c.shape(x))
-    pads = [[0, 0] for _ in range(rank)]
+    pads, ends = [[0, 0] for _ in range(rank)], {}
     for i in range(len(flat) // 2):
-        pads[rank - 1 - i] = [flat[2 * i], flat[2 * i + 1]]
+        axis, (before, after) = rank - 1 - i, (width(c, n) for n in flat[2 * i : 2 * i + 2])
+        pads[axis], end = widest(c, c.shape(x)[axis], before, after)
+        if end is not None:
+            ends[axis] = end
+    y = padded(c, x, pads, mode)
+    for axis, end in ends.items():
+        y = cut(c, y, axis, 0, end)
+    return y
+
+
+def width(c: Call, n: Any) -> int | str:
+    """Return how much is padded: a number, or a difference of sizes."""
+    found = c.builder.difference_of(c.builder.expression(n))
+    return c.static(c.builder.dim(n, c.fx))[0] if found is None else found
+
+
+def widest(c: Call, length: Dim, before: int | str, after: int | str) -> tuple[list[int], Dim]:
+    """Return widths of padding that are known, and where what is padded ends: None where it is known, too.
+
+    What is padded up to a multiple gets the most that it may need, and is cut.
+    """
+    if isinstance(before, int) and isinstance(after, int):
+        return [before, after], None
+    bounds = c.builder.bounds
+    fewest, most = least_of(after, bounds), least_of(less(0, after), bounds)
+    if not isinstance(before, int) or before < 0 or fewest is None or fewest < 0 or most is None or length is None:
+        for n in c.args.get("pad", c.args.get("padding", ())):
+            c.static(c.builder.dim(n, c.fx))
+        raise c.error("a dimension is padded by as much as its size says", remedy="leave it out of dynamic_shapes")
+    end = added([length, before, after])
+    return [before, -most], end if most else None
+
+
+def padded(c: Call, x: Value, pads: list[list[int]], mode: str) -> Value:
+    """Record padding by known widths."""
     # Negative padding crops; cropping first leaves the same values.
     for axis, pair in enumerate(pads):
         if min(pair) < 0:

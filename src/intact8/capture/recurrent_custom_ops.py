@@ -166,6 +166,13 @@ def _pooled(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def wrapped(
         x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
     ) -> Any:
+        if (
+            _exporting()
+            and isinstance(_one(kernel)[0], torch.SymInt)
+            and padding in (0, (0,))
+            and _one(kernel)[0] == x.shape[-1]
+        ):
+            return x.amax(-1, keepdim=True)  # over the whole length, as text networks pool
         if not _exporting() or isinstance(x.shape[-1], int):
             return original(x, kernel, stride, padding, dilation, ceil)
         one, step, edge, apart = (

@@ -82,7 +82,8 @@ def period(expr: Any) -> int:
 def conditions(guards: Sequence[Any]) -> list[Any]:
     """Return what the export took for granted of sizes, as sympy expressions: that some are equal, and what the model
     itself asks. Torch's own questions, such as whether a size is not 1, are about the layout of memory."""
-    return [guard.expr for guard in guards if guard.expr.atoms(sympy.Eq) or _is_models(guard)]
+    equal = (guard for guard in guards if guard.expr.atoms(sympy.Eq) and not _is_about_layout(guard))
+    return [*(guard.expr for guard in equal), *(guard.expr for guard in guards if _is_models(guard))]
 
 
 def _is_models(guard: Any) -> bool:
@@ -140,30 +141,34 @@ def find_classes(
     for guard in asked:
         if len(guard.free_symbols) == 1:
             (symbol,) = guard.free_symbols
-            if (of := _class_of(guard, symbol, sizes[symbol])).times > 1:
+            of = _class_of(guard, symbol, sizes[symbol])
+            if of is None:
+                raise refused(guard, names)
+            if of.times > 1:
                 found[symbol] = joined(found.get(symbol), of)
     rng = random.Random(0)
     for guard, _ in itertools.product((g for g in asked if len(g.free_symbols) > 1), range(PROBES)):
         classes = {symbol: found.get(symbol, SizeClass(1, 0)) for symbol in guard.free_symbols}
         some = {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in classes.items()}
         if not _holds(guard, some):
-            raise refused(guard)
+            raise refused(guard, names)
     return found | {symbol: found[other] for symbol, other in alike.items() if other in found}
 
 
 @lru_cache(maxsize=1024)
-def _class_of(guard: Any, symbol: Any, size: int) -> SizeClass:
-    """Return the sizes of one dimension for which a guard holds: the largest class that has the example's."""
+def _class_of(guard: Any, symbol: Any, size: int) -> SizeClass | None:
+    """Return the sizes of one dimension for which a guard holds: the largest class that has the example's; None for
+    those that are of no class."""
     length = period(guard)
     if length > LONGEST_PERIOD:
-        raise refused(guard)
+        return None
     start = -(-max(size, LONGEST_PERIOD) // length) * length
 
     def good(more: int) -> bool:
         return all(_holds(guard, {symbol: start + k * length + more}) for k in (0, 1, 5))
 
     if not good(size % length):
-        raise refused(guard)
+        return None
     held = {r for r in range(length) if good(r)}
     times = next(m for m in range(1, length + 1) if length % m == 0 and held.issuperset(range(size % m, length, m)))
     return SizeClass(times, size % times)
@@ -176,10 +181,12 @@ def _holds(guard: Any, sizes: Mapping[Any, int]) -> bool:
         return False
 
 
-def refused(guard: Any) -> CaptureError:
+def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
     """Return the error for a condition that dimensions which change do not obey."""
-    what = f"the model works for some sizes only: {guard}"
-    return CaptureError(what, where="dynamic_shapes", remedy="leave these dimensions out of dynamic_shapes")
+    readable = guard.xreplace({symbol: sympy.Symbol(name) for symbol, name in (names or {}).items()})
+    what = f"the model works for some sizes only: {readable}"
+    remedy = "leave these dimensions out of dynamic_shapes, or give an example of a size that is less special"
+    return CaptureError(what, where="dynamic_shapes", remedy=remedy)
 
 
 __all__ = [

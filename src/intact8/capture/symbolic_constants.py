@@ -34,7 +34,7 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 """Operators of which every element of the result depends on the elements at its place, broadcast, and on numbers."""
 
 _NAMES = """
-arange slice unsqueeze squeeze expand expand_as broadcast_to permute transpose zeros ones full new_zeros new_ones
+arange eye slice unsqueeze squeeze expand expand_as broadcast_to permute transpose zeros ones full new_zeros new_ones
 new_full zeros_like ones_like full_like tril triu gather embedding cumsum diff index matmul cat view reshape repeat
 """
 COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
@@ -47,7 +47,7 @@ SOME_SIZE = 5
 """Constants are computed with this batch size, and with the example's size of a dimension without a limit; only what
 does not depend on it is used."""
 
-SIZES = ("size", "end")
+SIZES = ("size", "end", "n", "m")
 """Arguments that say how long something is; a number from elsewhere decides what values are."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -438,19 +438,46 @@ def _classify(
     builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic, classes: Mapping[Any, SizeClass]
 ) -> Sequence[Any]:
     """Find the classes of sizes for which the export holds; return its guards, which grow as formulas are traced."""
-    names = {s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
-    given = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
     guards: Sequence[Any] = []
-    for key, val in zip(layout.keys, given, strict=False):
-        for axis, name in wanted.names.get(key, {}).items():
-            size = val.shape[axis] if isinstance(val, Tensor) else None
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                builder.examples[size.node.expr] = int(size.node.hint)
-                builder.asked[size.node.expr] = name
-                guards = size.node.shape_env.guards
+    for key, axis, size in _named(program, layout, wanted):
+        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+            builder.examples[size.node.expr] = int(size.node.hint)
+            builder.asked[size.node.expr] = wanted.names[key][axis]
+            guards = size.node.shape_env.guards
     builder.classes = find_classes(conditions(guards), builder.examples, classes, builder.asked)
     builder.counted |= {s: times * unit(s, of) + more for s, of in builder.classes.items() for times, more in [of]}
     return guards
+
+
+def _named(program: ExportedProgram, layout: InputLayout, wanted: Dynamic) -> Iterator[tuple[str, int, Any]]:
+    """Yield the dimensions that shall change: the input, its dimension, and the size in the export."""
+    names = {s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
+    given = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    for key, val in zip(layout.keys, given, strict=False):
+        for axis in wanted.names.get(key, {}) if isinstance(val, Tensor) else ():
+            yield key, axis, val.shape[axis]
+
+
+def _enter_dimensions(builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic) -> None:
+    """Give the dimensions that shall change their names; what is computed of others needs none.
+
+    Raises:
+        CaptureError: the model fixes one of them.
+    """
+    computed = []
+    for key, axis, size in _named(program, layout, wanted):
+        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+            builder.enter(size, axis, key, wanted, program.range_constraints.get(size.node.expr))
+        else:
+            computed.append((key, axis, size))
+    for key, axis, size in computed:
+        found = builder.size_of(builder.expression(size))
+        if isinstance(found, str):
+            builder.notes.append(f"dimension {axis} of {key} is {found}, as the model needs it")
+            continue
+        what = f"dimension {axis} of {key} ({wanted.names[key][axis]}) cannot change"
+        remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
+        raise CaptureError(what, why=f"the model needs it to be {size}", remedy=remedy)
 
 
 def _placeholders(
@@ -463,6 +490,7 @@ def _placeholders(
     feed: list[Any] = []
     inputs: list[str] = []
     leaf = 0
+    _enter_dimensions(builder, program, layout, wanted)
     for node in program.graph.nodes:
         if node.op != "placeholder":
             continue
@@ -486,13 +514,6 @@ def _placeholders(
             symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt)
             if symbolic:
                 builder.symbols |= dict.fromkeys(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
-            for axis, name in wanted.names.get(key, {}).items():
-                size = val.shape[axis]
-                if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
-                    what = f"dimension {axis} of {key} ({name}) cannot change"
-                    remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
-                    raise CaptureError(what, why=f"the model needs it to be {size}", remedy=remedy)
-                builder.enter(size, axis, key, wanted, program.range_constraints.get(size.node.expr))
             shape = builder.shape_of_meta(val, node)
             dtype = builder.dtype_of_meta(node)
             made = builder.add_node("input", [], {"index": len(inputs), "key": key}, {}, shape, dtype, node, key)

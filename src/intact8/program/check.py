@@ -16,6 +16,7 @@ from intact8.arithmetic.dimensions import (
     added,
     grows,
     is_name,
+    least_of,
     less,
     limits_of,
     names_of,
@@ -111,7 +112,8 @@ def _check_sizes(op: Op, program: Program) -> None:
     if isinstance(length, int):
         need(most is not None and most <= length, f"{end} may be longer than {length}")
     else:
-        need(grows(rest) and limits_of(rest, dimensions)[0] >= 0, f"{length} may be shorter than {end}")
+        least = least_of(rest, dimensions)
+        need(least is not None and least >= 0, f"{length} may be shorter than {end}")
 
 
 def _is_size(value: Any, dimensions: Mapping[str, Any]) -> bool:
