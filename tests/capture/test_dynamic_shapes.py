@@ -443,3 +443,55 @@ def test_a_length_in_the_data_that_is_too_short_fixes_the_length() -> None:
     found = Dynamic({"x": {1: "sequence"}}, {}, found=True, seen={"sequence": (2, 6)})
     captured = capture(Take(lambda y: y[:, -3:]), torch.zeros(2, 6, 4), dynamic_shapes=found)
     assert any("sequence is 2 in the data, and must be 3 or more" in note for note in captured.notes)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda y: F.max_pool1d(y.mT, y.shape[1]),
+        lambda y: F.avg_pool1d(y.mT, kernel_size=y.shape[1]),
+        lambda y: F.max_pool2d(y[:, None], (y.shape[1], y.shape[2])),
+        lambda y: F.adaptive_max_pool1d(y.mT, 1) + F.adaptive_avg_pool1d(y.mT, 3),
+        lambda y: y.std(1) + y.var((1, 2), keepdim=True)[:, 0] + y.var(1, correction=0),
+    ],
+    ids=["largest", "mean", "image", "adaptive", "variance"],
+)
+def test_pools_over_a_whole_length_follow_it(take: Any) -> None:
+    torch.manual_seed(0)
+    model = Take(take).eval()
+    captured = capture(model, torch.randn(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
+    for batch, length in ((1, 3), (3, 15), (2, 4)):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Upsampled(nn.Module):
+    """Noise of so many samples per frame, as a vocoder takes it."""
+
+    def forward(self, noise: Tensor, frames: Tensor) -> Tensor:
+        return noise + frames.repeat_interleave(4, 2)[:, :, 2:-2]
+
+
+def test_an_input_may_be_as_long_as_another_says() -> None:
+    asked = {"noise": {2: "samples"}, "frames": {2: "frames"}}
+    captured = capture(Upsampled(), (torch.zeros(2, 1, 20), torch.zeros(2, 1, 6)), dynamic_shapes=asked)
+    assert captured.graph.nodes["noise"].shape == (None, 1, "4*frames-4")
+    given = {"noise": torch.randn(3, 1, 8), "frames": torch.randn(3, 1, 3)}
+    assert torch.equal(outputs(captured, given), Upsampled()(**given))
+    with pytest.raises(InputError, match=r"noise: 4\*frames-4 is 9, but frames is 3"):
+        outputs(captured, {**given, "noise": torch.randn(3, 1, 9)})
+
+
+def test_attention_over_images_without_limits_gets_some() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    model = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.Flatten(2), Transposed(), layer).eval()
+    captured = capture(model, torch.randn(2, 3, 16, 24), dynamic_shapes={"input": {2: "height", 3: "width"}})
+    assert captured.graph.dimensions == {"height": (4, 515), "width": (4, 515)}
+    assert any("height and width up to 515" in note for note in captured.notes)
+
+
+class Transposed(nn.Module):
+    """Channels last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mT

@@ -320,8 +320,14 @@ def least_of(dim: int | str, bounds: Bounds) -> int | None:
         >>> least_of("frames-(frames//8)*8", {"frames": (1, None)}), least_of("9-frames", {"frames": (1, 8)})
         (0, 1)
     """
-    size = read(dim)
-    names, length = sorted(_names(size)), _period(size)
+    names = names_of(dim) if isinstance(dim, str) else []
+    return _least_of(dim, tuple((name, *bounds[name]) for name in names))
+
+
+@lru_cache(maxsize=4096)
+def _least_of(dim: int | str, limits: tuple[tuple[str, int, int | None], ...]) -> int | None:
+    size, bounds = read(dim), {name: (least, most) for name, least, most in limits}
+    names, length = sorted(bounds), _period(size)
     if length ** len(names) > MOST_REMAINDERS:
         return None
     found: list[int] = []

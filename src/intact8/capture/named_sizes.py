@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 from intact8.arithmetic.dimensions import (
     LONGEST,
+    Dim,
     NoSizeError,
     Size,
     added,
@@ -25,6 +26,7 @@ from intact8.arithmetic.dimensions import (
     multiplied,
     names_of,
     read,
+    size_of,
 )
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.size_classes import LONGEST_PERIOD, SizeClass, joined, least_size, period, unit
@@ -117,6 +119,23 @@ class NamedSizes:
             self.notes.append(f"{name} counts steps of {of.times}: the model works for {steps}")
         self.bounds[name] = _both(self.bounds.get(name, (1, None)), found)
         self.counts[counted] = (self.examples[symbol] - of.more) // of.times
+
+    def limit_products(self, dims: Collection[Dim]) -> None:
+        """Give names without a limit one where sums go over their products, as attention does over height times width:
+        so far that the product is as long as what is proved of a name without one."""
+        for dim in dims:
+            names = names_of(dim)
+            product = isinstance(dim, str) and any(len(factors) > 1 for factors, _ in read(dim).terms)
+            if dim is None or not product or all(self.bounds[name][1] is not None for name in names):
+                continue
+            shown = {self.symbols[symbol]: count for symbol, count in self.counts.items()}
+            most = max(shown.get(name, 1) for name in names)
+            while size_of(dim, dict.fromkeys(names, most + 1)) <= LONGEST:
+                most += 1
+            for name in names:
+                if self.bounds[name][1] is None:
+                    self.bounds[name] = (self.bounds[name][0], most)
+            self.notes.append(f"{' and '.join(names)} up to {most}: sums over {dim} are proved so far")
 
     def require_seen(self, wanted: Dynamic) -> None:
         """Raise CaptureError where sizes that were found in data are less than what turned out to be the least."""

@@ -273,6 +273,10 @@ def adaptive_max_pool(c: Call) -> Any:
     """Record max pooling, dimension by dimension where windows are uneven: each of them is a slice of its own."""
     n, x = int(c.op[17]), c.value(c["self"])
     x = alone(c, x) if len(c.shape(x)) == n + 1 else batched(c, x, n + 2)
+    if list(c.out_shape[-n:]) == [1] * n and any(isinstance(size, str) for size in c.shape(x)[2:]):
+        dims, thin = list(range(2, n + 2)), (*c.shape(x)[:2], *[1] * n)
+        y = c.emit("reduce", x, out=thin, out_dtype=c.dtype(x), fn="amax", dims=dims, keepdim=True)
+        return [c.reshape(y), None]
     size, given = c.static(*c.out_shape[-n:]), c.static(*c.shape(x)[2:])
     y = largest(c, x, [g // s if g % s == 0 else 1 for g, s in zip(given, size, strict=True)])
     for axis, (length, wanted) in enumerate(zip(given, size, strict=True), start=2):

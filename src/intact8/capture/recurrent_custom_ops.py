@@ -163,22 +163,37 @@ def _along(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _pooled(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a ``max_pool1d`` that is exported for any length, as rows of images; torch's own fixes the length."""
 
-    def wrapped(
-        x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    def max_pool1d(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
     ) -> Any:
-        if (
-            _exporting()
-            and isinstance(_one(kernel)[0], torch.SymInt)
-            and padding in (0, (0,))
-            and _one(kernel)[0] == x.shape[-1]
-        ):
-            return x.amax(-1, keepdim=True)  # over the whole length, as text networks pool
-        if not _exporting() or isinstance(x.shape[-1], int):
-            return original(x, kernel, stride, padding, dilation, ceil)
-        one, step, edge, apart = (
-            [first, *_one(v)] for first, v in ((1, kernel), (1, stride), (0, padding), (1, dilation))
-        )
-        return torch.max_pool2d(x.unsqueeze(-2), one, step if len(step) > 1 else one, edge, apart, ceil).squeeze(-2)
+        if not _exporting() or isinstance(input.shape[-1], int):
+            return original(input, kernel_size, stride, padding, dilation, ceil_mode)
+        rows = ((1, kernel_size), (1, stride), (0, padding), (1, dilation))
+        one, step, edge, apart = ([first, *_one(v)] for first, v in rows)
+        step = step if len(step) > 1 else one
+        return torch.max_pool2d(input.unsqueeze(-2), one, step, edge, apart, ceil_mode).squeeze(-2)
+
+    return max_pool1d
+
+
+def _over_all(original: Callable[..., Tensor], rank: int) -> Callable[..., Tensor]:
+    """Return a pool that is exported for any size where its window is the whole row or image, as text networks pool;
+    torch takes the window's size for a number."""
+    reduce = Tensor.amax if "max" in original.__name__ else Tensor.mean
+
+    def wrapped(*args: Any, **more: Any) -> Any:
+        given = dict(zip(("input", "kernel_size", "stride", "padding"), args, strict=False)) | more
+        window, padding = _one(given["kernel_size"]), _one(given.get("padding", 0))
+        free = _exporting() and any(isinstance(n, torch.SymInt) for n in window) and not any(padding)
+        window = window * (rank if len(window) == 1 else 1)
+        if free and all(n == size for n, size in zip(window, given["input"].shape[-rank:], strict=True)):
+            return reduce(given["input"], [*range(-rank, 0)], keepdim=True)
+        return original(*args, **more)
 
     return wrapped
 
@@ -261,7 +276,10 @@ def traceable() -> Iterator[None]:
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
-        stack.enter_context(_exchanged(torch, "max_pool1d", _pooled(torch.max_pool1d)))
+        stack.enter_context(_exchanged(torch, "max_pool1d", _over_all(_pooled(torch.max_pool1d), 1)))
+        for owner, name in ((torch, "max_pool2d"), (F, "avg_pool1d"), (F, "avg_pool2d")):
+            whole = _over_all(getattr(owner, name), int(name[-2]))
+            stack.enter_context(_exchanged(owner, name, whole))
         for name in ("embedding", "embedding_bag"):
             stack.enter_context(_exchanged(F, name, _looked_up(getattr(F, name))))
         detect = "_detect_is_causal_mask"

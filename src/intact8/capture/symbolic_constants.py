@@ -84,7 +84,9 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
         args = [args[0], wanted]
     if call.op == "embedding" and int(concrete(call["indices"]).max()) >= len(call["weight"]):
         what = f"row {int(concrete(call['indices']).max())} of a table of {len(call['weight'])} rows"
-        raise call.error(what, why="a dimension may become too long", remedy='give it a limit: Dim("past", max=…)')
+        names = {builder.symbols[s] for d in dims if not isinstance(d, int) for s in d.free_symbols} - {None}
+        remedy = f'give it a limit: Dim("{min(map(str, names), default="past")}", max=…)'
+        raise call.error(what, why="a dimension may become too long", remedy=remedy)
     result = builder.fold(call, target, [concrete(a) for a in args], {k: concrete(v) for k, v in kwargs.items()})
     ends = [start + d for start, d in zip(starts, dims, strict=True)]
     if tuple(result.shape) != tuple(n if isinstance(n, int) else int(n.subs(sizes)) for n in ends):

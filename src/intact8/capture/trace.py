@@ -345,6 +345,8 @@ def _build(
     guards = _classify(builder, program, layout, wanted, classes)
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
+    summed = (node.shape for node in builder.nodes.values() if node.op in ("matmul", "softmax"))
+    builder.limit_products([dim for shape in summed for dim in shape])
     builder.require_seen(wanted)
     if (later := find_classes(conditions(guards), builder.examples, builder.classes, builder.asked)) != builder.classes:
         what = "operations of the model need classes of sizes"
