@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
-from intact8.arithmetic.dimensions import computed, known, told_by
+from intact8.arithmetic.dimensions import computed, known, telling
 from intact8.engines import admitted, run_flat
 from intact8.engines.binding import bind, fixed_arguments, to_torch
 from intact8.engines.shapes import sized
@@ -170,9 +170,8 @@ def _sizes(program: Program, inputs: Sequence[Tensor], layout: str) -> Mapping[s
         for d, size in zip(shape, x.shape, strict=True):
             if d is None:
                 sizes.setdefault(None, size)
-            elif (told := told_by(d)) is not None:
-                of, times, more = told
-                sizes.setdefault(of, (size - more) // times if times > 1 or more else size)
+            elif (told := telling(d, size)) is not None:
+                sizes.setdefault(*told)
     return sizes
 
 

@@ -311,6 +311,24 @@ def is_name(dim: Dim) -> bool:
         return False
 
 
+def telling(dim: Dim, size: Any) -> tuple[str, Any] | None:
+    """Return the name whose size follows from that of a dimension, and its size; None for other dimensions.
+
+    Args:
+        dim: as it is declared.
+        size: a number, or a symbol.
+
+    Example:
+        >>> telling("frames", 7), telling("32*height+1", 65), telling("height*width", 6)
+        (('frames', 7), ('height', 2), None)
+    """
+    told = told_by(dim)
+    if told is None:
+        return None
+    name, times, more = told
+    return name, (size - more) // times if times > 1 or more else size
+
+
 def least_of(dim: int | str, bounds: Bounds) -> int | None:
     """Return the least that a difference of sizes may be, or less; None where that is not known.
 

@@ -107,8 +107,8 @@ class Builder(ConstantStore, NamedSizes):
         if isinstance(size, int):
             return size
         expr = self.expression(size)
-        if isinstance(expr, int) or expr.is_Integer:
-            return int(expr)
+        if isinstance(expr, int):
+            return expr
         if expr in self.symbols:
             return self.symbols[expr]
         call = Call(self, fx, operator_name(fx), {})
@@ -272,8 +272,8 @@ class Builder(ConstantStore, NamedSizes):
     def symbol(self, meta: Any, node: torch.fx.Node) -> Any:
         """Return a size: an int, or the symbolic expression of dimensions that change."""
         expr = self.expression(meta)
-        if isinstance(expr, int) or expr.is_Integer:
-            return int(expr)
+        if isinstance(expr, int):
+            return expr
         if expr.is_number:
             return float(expr)
         if not expr.free_symbols <= set(self.symbols):

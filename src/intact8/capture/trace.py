@@ -343,14 +343,17 @@ def _build(
     builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes
     guards = _classify(builder, program, layout, wanted, classes)
+    known = len(guards)
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
     summed = (node.shape for node in builder.nodes.values() if node.op in ("matmul", "softmax"))
     builder.limit_products([dim for shape in summed for dim in shape])
     builder.require_seen(wanted)
-    if (later := find_classes(conditions(guards), builder.examples, builder.classes, builder.asked)) != builder.classes:
-        what = "operations of the model need classes of sizes"
-        raise SizeClassError(CaptureError(what, where="the model itself"), later)
+    if len(guards) > known:
+        later = find_classes(conditions(guards), builder.examples, builder.classes, builder.asked)
+        if later != builder.classes:
+            what = "operations of the model need classes of sizes"
+            raise SizeClassError(CaptureError(what, where="the model itself"), later)
     node = next(n for n in program.graph.nodes if n.op == "output")
     outputs: list[str] = []
     leaves: list[Any] = []

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from intact8.arithmetic import dynamic_torch, torch_nonlinear
 from intact8.arithmetic.bit_packing import decode
-from intact8.arithmetic.dimensions import resolve, size_of, told_by
+from intact8.arithmetic.dimensions import resolve, size_of, telling
 from intact8.arithmetic.moves import nearest_index
 from intact8.arithmetic.resize import Phase, integer_phases
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
@@ -312,9 +312,8 @@ def sizes_of_call(names: Sequence[str], tensors: Mapping[str, Meta], x: Sequence
         for axis, dim in enumerate(tensors[name].shape):
             if dim is None and axis == 0:
                 sizes.setdefault(None, value.shape[axis])
-            elif (told := told_by(dim)) is not None:
-                of, times, more = told
-                sizes.setdefault(of, (value.shape[axis] - more) // times if times > 1 or more else value.shape[axis])
+            elif (told := telling(dim, value.shape[axis])) is not None:
+                sizes.setdefault(*told)
     return sizes
 
 

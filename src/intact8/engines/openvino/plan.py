@@ -62,14 +62,19 @@ class Plan:
             divided=input_quantize.proved(program),
             nonfinite=nonfinite_tensors(program),
         )
-        return plan if program.dimensions else plan.at({})
+        return plan if program.dimensions else plan._without_misread()
 
     def at(self, sizes: Mapping[str, int]) -> Plan:
         """Return the plan for given sizes of the named dimensions."""
-        program = fixed(self.program, sizes)
-        convs = [op for op in program.ops if op.kind == "conv"]
-        misread = [op.name for op in convs if products.misread(op, program.tensors[op.inputs[0]])]
-        return replace(self, program=program).extended(float_products=misread)
+        if not self.program.dimensions:
+            return self
+        return replace(self, program=fixed(self.program, sizes))._without_misread()
+
+    def _without_misread(self) -> Plan:
+        """Return the plan without int8 kernels for the convolutions that they misread, all sizes of which are known."""
+        convs = [op for op in self.program.ops if op.kind == "conv"]
+        misread = [op.name for op in convs if products.misread(op, self.program.tensors[op.inputs[0]])]
+        return self.extended(float_products=misread)
 
     def extended(self, *, float_products: Iterable[str] = (), rounded: Iterable[str] = ()) -> Plan:
         """Return the plan with more names in these sets."""

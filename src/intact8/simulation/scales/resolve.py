@@ -269,7 +269,9 @@ def _divisors(node: Node, x: Node) -> list[int]:
     if node.op == "mean":
         return [int(np.prod(known(x.shape[d] for d in node.attrs["dims"])))]
     spatial, average = known(x.shape[2:]), node.op == "avg_pool"
-    if average and len(spatial) < len(x.shape) - 2:  # of unknown size, which capture allows where windows are alike
+    if (
+        average and len(spatial) < len(x.shape) - 2
+    ):  # a size changes: only pools whose windows are alike have an integer form
         return [math.prod(node.attrs["kernel"])]
     counts = window_counts(node.attrs, spatial) if average else adaptive_counts(node.attrs["output_size"], spatial)
     return [int(n) for n in torch.unique(counts)]
