@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
+import intact8
 from intact8.capture import capture
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.execute import run_float
-from intact8.errors import CaptureError, InputError
+from intact8.errors import CaptureError, CaptureWarning, InputError
 
 from .encoder import SEQUENCE, Encoder, call
 
@@ -159,11 +160,8 @@ def test_differences_of_positions_follow_the_length() -> None:
             "a dimension of size .* leave sequence out of dynamic_shapes",
         ),
         (lambda y: y[:, 4:8], "sequence is cut at 4:8"),
-        (lambda y: y.flip(1), 'say how long it can be: torch.export.Dim."sequence", max=512.'),
-        (lambda y: F.scaled_dot_product_attention(y, y, y, is_causal=True), "a causal mask as long as sequence"),
-        (lambda y: torch.fft.rfft(y, dim=1).abs(), "a constant as long as sequence"),
     ],
-    ids=["ceil", "adaptive", "norm", "resize", "window", "flip", "causal", "fft"],
+    ids=["ceil", "adaptive", "norm", "resize", "window"],
 )
 def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str) -> None:
     with pytest.raises(CaptureError, match=message) as caught:
@@ -171,6 +169,36 @@ def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str
     assert "report" not in str(caught.value)
     found = capture(Take(take), torch.zeros(2, 6, 4), dynamic_shapes=Dynamic({"x": {1: "s"}}, {}, found=True))
     assert "fixed to the example's size" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda y: y.flip(1),
+        lambda y: F.scaled_dot_product_attention(y, y, y, is_causal=True),
+        lambda y: torch.fft.rfft(y, dim=1).abs() + torch.fft.irfft(y, n=y.shape[1], dim=1)[:, : y.shape[1] // 2 + 1],
+        lambda y: torch.arange(1300.0)[701 - y.shape[1] : 700 + y.shape[1]][None, ::2, None] * y,
+        lambda y: torch.arange(9.0)[9 - y.shape[1] :][None, :, None] * y,
+        lambda y: (y * 5).clamp(0, y.shape[1] - 1),
+        lambda y: torch.maximum(y.argmax(1).clamp(1, y.shape[1] // 2), y.argmin(1).clamp(max=y.shape[1])).float(),
+    ],
+    ids=["flip", "causal", "fft", "window", "short window", "clamp", "clamp of places"],
+)
+def test_what_is_as_long_as_a_length_gets_a_limit(take: Any) -> None:
+    model = Take(take).eval()
+    captured = capture(model, torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
+    least, most = captured.graph.dimensions["sequence"]
+    assert most in (9, 512, 600)
+    limited = any(note.startswith("limited to a usual length: sequence up to 512") for note in captured.notes)
+    assert limited == (most == 512)
+    assert_same_at((max(least, 2), 5, 6, 9, *([41, most] if most > 9 else [])), captured, model, 4)
+
+
+def test_a_limit_that_nobody_asked_for_is_warned_of() -> None:
+    with pytest.warns(CaptureWarning, match=r"will take sequence up to 512.*torch.export.Dim"):
+        intact8.prepare(
+            Take(lambda y: y.flip(1)), example_inputs=torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}}
+        )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +282,7 @@ def test_windows_of_constants_begin_where_a_cache_ends(start: bool, more: int) -
 
 def test_a_table_that_may_be_too_short_is_refused_with_the_limit_to_give() -> None:
     asked = {"cache": {1: Dim("past", max=99)}}
-    with pytest.raises(CaptureError, match=r"row 99 of a table of 30 rows.*give it a limit"):
+    with pytest.raises(CaptureError, match=r"row 99 of a table of 30 rows.*say how long it can be"):
         capture(Windows(False).eval(), (torch.randn(2, 1, 4), torch.randn(2, 5, 4)), dynamic_shapes=asked)
 
 
@@ -411,6 +439,43 @@ def test_what_follows_a_length_is_what_the_model_computes(take: str) -> None:
         torch.testing.assert_close(outputs(captured, {"x": x}), model(x), rtol=1e-4, atol=1e-5)
 
 
+class Rates(nn.Module):
+    """Features at two rates, of which one follows the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slower, self.layer = nn.Conv1d(4, 4, 4, 4), nn.Conv1d(4, 4, 3, padding=1)
+
+    def forward(self, fast: Tensor, slow: Tensor) -> Tensor:
+        return self.slower(fast) + self.layer(slow)
+
+
+class Pair(nn.Module):
+    """Two images that are halved and added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3, 2, 1)
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        return self.layer(one) * self.layer(other)
+
+
+def test_a_size_that_another_input_tells_follows_it() -> None:
+    model, asked = Rates().eval(), {"fast": {2: "fast"}, "slow": {2: "slow"}}
+    captured = capture(model, (torch.randn(2, 4, 16), torch.randn(2, 4, 4)), dynamic_shapes=asked)
+    assert [captured.graph.nodes[name].shape[2] for name in captured.graph.inputs] == ["fast", "fast//4"]
+    for fast in (4, 7, 16, 33):
+        given = {"fast": torch.randn(3, 4, fast), "slow": torch.randn(3, 4, fast // 4)}
+        torch.testing.assert_close(outputs(captured, given), model(**given))
+
+
+def test_sizes_that_must_be_alike_are_taken_for_equal() -> None:
+    asked = {"one": {2: "height"}, "other": {2: "other_height"}}
+    captured = capture(Pair().eval(), (torch.randn(2, 3, 8, 6), torch.randn(2, 3, 8, 6)), dynamic_shapes=asked)
+    assert {captured.graph.nodes[name].shape[2] for name in captured.graph.inputs} == {"height"}
+
+
 class Branching(nn.Module):
     """Ways that depend on a size."""
 
@@ -435,7 +500,7 @@ def test_a_branch_on_a_remainder_is_kept_to_its_sizes() -> None:
 
 
 def test_a_branch_that_only_some_sizes_take_is_refused() -> None:
-    with pytest.raises(CaptureError, match="the model works for some sizes only"):
+    with pytest.raises(CaptureError, match="the model works only where sequence//2 is at most 4"):
         capture(Branching(False), torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
 
 

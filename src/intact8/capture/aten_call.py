@@ -38,7 +38,15 @@ class BatchError(CaptureError):
 
 
 class LimitError(CaptureError):
-    """A constant is as long as a dimension that changes, and nobody has said how long that can be."""
+    """A constant is as long as a dimension that changes, and nobody has said how long that can be.
+
+    Attributes:
+        name: that of the dimension.
+        most: how long it can be; 0 where that is for the user to say.
+    """
+
+    name = ""
+    most = 0
 
 
 class NotFunctional(CaptureError):
@@ -222,10 +230,13 @@ class Call:
         """Return the error for what mixes samples of one batch: capture goes on with a fixed batch size, or says so."""
         return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
 
-    def unlimited(self, what: str, name: Any, *, why: str) -> LimitError:
-        """Return the error for a dimension that needs a largest size."""
-        remedy = f'say how long it can be: torch.export.Dim("{name}", max=512)'
-        return LimitError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
+    def unlimited(self, what: str, name: Any, *, why: str, most: int | None = None) -> LimitError:
+        """Return the error for a dimension that needs a largest size, or one of ``most``, 0 where that is unknown."""
+        number = "512" if most is None else most or "…"
+        remedy = f'say how long it can be: torch.export.Dim("{name}", max={number})'
+        error = LimitError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
+        error.name, error.most = str(name), most or 0
+        return error
 
     def in_place(self, into: str) -> NotFunctional:
         """Return the error for a write that cannot be followed."""

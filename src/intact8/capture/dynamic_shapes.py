@@ -16,6 +16,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 FIXED_SIZES = "fixed to the example's size"
 """How capture's note begins of dimensions that were found in data, and that the model does not let change."""
 
+LIMITED = "limited to a usual length"
+"""How capture's note begins of dimensions that were asked for without a limit, where the model needs one."""
+
 UNLIMITED = 1 << 40
 """Sizes from this one on count as unlimited; torch.export's infinity is larger."""
 
@@ -41,6 +44,11 @@ class Dynamic:
         """Return the same, found in data, with limits: as many as asked for, or as the largest size that was found."""
         bounds = {name: (1, max(*sizes, least)) for name, sizes in self.seen.items()}
         return replace(self, bounds={**bounds, **self.bounds})
+
+    def up_to(self, name: str, most: int) -> Dynamic:
+        """Return the same with a largest size of one name."""
+        least, _ = self.bounds.get(name, (1, None))
+        return replace(self, bounds={**self.bounds, name: (least, most)})
 
     @staticmethod
     def of(dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None) -> Dynamic:

@@ -16,6 +16,7 @@ from . import (
     ops_reduce,
     ops_scatter,
     ops_shape,
+    ops_slice,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "ops_reduce",
     "ops_scatter",
     "ops_shape",
+    "ops_slice",
 ]

@@ -210,7 +210,11 @@ def divide(x: Any, y: Any) -> Complex:
 
 
 def waves(size: int, rows: int, columns: int, sign: int = -1) -> Complex:
-    """Return e^(±2πi·row·column/size), computed in float64."""
+    """Return e^(±2πi·row·column/size), computed in float64, or when the network runs where the size changes."""
+    if isinstance(size, torch.SymInt):
+        places = (torch.arange(rows)[:, None] * torch.arange(columns)).float()
+        angles = (places - torch.floor(places / size) * size) * (2 * math.pi) / size
+        return Complex(torch.cos(angles), sign * torch.sin(angles))
     turns = (torch.arange(rows)[:, None] * torch.arange(columns)).double() / size
     angles = (turns - torch.floor(turns)) * (2 * math.pi)
     return Complex(torch.cos(angles).float(), (sign * torch.sin(angles)).float())

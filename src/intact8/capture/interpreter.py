@@ -257,8 +257,9 @@ class Builder(ConstantStore, NamedSizes):
             return by_parts(call)
         if not READ_PREFIXES & {name, name.removesuffix("_")}:
             call.args = {k: self.made(v, node) for k, v in call.args.items()}
-            if isinstance(number := call.args.get("other"), (torch.SymInt, torch.SymFloat)):
-                call.args["other"] = as_tensor(call, number) or number
+            for key in ("other", "min", "max"):
+                if isinstance(number := call.args.get(key), (torch.SymInt, torch.SymFloat)):
+                    call.args[key] = as_tensor(call, number) or number
         return self.activation(call, target)
 
     def made(self, arg: Any, fx: torch.fx.Node) -> Any:

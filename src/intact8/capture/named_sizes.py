@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,19 @@ from intact8.arithmetic.dimensions import (
     size_of,
 )
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
-from intact8.capture.size_classes import LONGEST_PERIOD, SizeClass, joined, least_size, period, unit
+from intact8.capture.size_classes import (
+    LONGEST_PERIOD,
+    SizeClass,
+    cancelled,
+    conditions,
+    find_classes,
+    find_relations,
+    in_words,
+    joined,
+    least_size,
+    period,
+    unit,
+)
 from intact8.errors import CaptureError
 from intact8.opset.resize import times
 
@@ -58,6 +70,7 @@ class NamedSizes:
         bounds: name → least and largest size; None: no limit.
         counted: symbol of the export → what it is replaced by: a number, or the sizes of a class.
         classes: symbol of the export → the class of sizes that the model works for, where that is not every size.
+        related: symbol of the export → what it is of others, where the model works for no other sizes.
         examples: symbol of the export → the example's size.
         asked: symbol of the export → the name it shall have.
         counts: symbol → the example's size, counted as the name is.
@@ -68,6 +81,7 @@ class NamedSizes:
     bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     counted: dict[Any, Any] = field(default_factory=dict)
     classes: dict[Any, SizeClass] = field(default_factory=dict)
+    related: dict[Any, Any] = field(default_factory=dict)
     examples: dict[Any, int] = field(default_factory=dict)
     asked: dict[Any, str] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
@@ -148,12 +162,29 @@ class NamedSizes:
                     what = f"{name} is {min(wanted.seen[name])} in the data, and must be {least} or more"
                     raise CaptureError(what, where="dynamic_shapes", remedy="leave shorter ones out of the data")
 
+    def classify(self, guards: Sequence[Any], within: Mapping[Any, SizeClass]) -> None:
+        """Find the classes of sizes for which an export holds, in others that are known, and what tells which."""
+        asked = conditions(guards)
+        self.related = find_relations(asked, self.examples, self.asked)
+        self.classes = self.classes_of(asked, within)
+        classes = {symbol: of.times * unit(symbol, of) + of.more for symbol, of in self.classes.items()}
+        self.counted |= classes | {symbol: of.xreplace(classes) for symbol, of in self.related.items()}
+
+    def classes_of(self, asked: Sequence[Any], within: Mapping[Any, SizeClass]) -> dict[Any, SizeClass]:
+        """Return the classes for which conditions hold; raise CaptureError where they hold for none."""
+        return find_classes([guard.xreplace(self.related) for guard in asked], self.examples, within, self.asked)
+
     def expression(self, size: Any) -> Any:
         """Return a number of the export as such, or as an expression of the dimensions that change."""
         if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return size
         expr = size.node.expr.xreplace(self.counted)
         return int(expr) if expr.is_Integer else expr
+
+    def shown(self, size: Any) -> str:
+        """Return a size of the export as it would be written in Python, with the names that were asked for."""
+        expr = size.node.expr if isinstance(size, torch.SymInt) else sympy.sympify(size)
+        return in_words(expr.xreplace({symbol: sympy.Symbol(name) for symbol, name in self.asked.items()}))
 
     def symbolic(self, dim: int | str) -> Any:
         """Return a size as the export writes it, the opposite of :meth:`size_of`."""
@@ -172,6 +203,7 @@ class NamedSizes:
 
     def finer(self, expr: Any) -> dict[Any, SizeClass]:
         """Return the classes of the dimensions in which a size is computed of them; none where that is so in none."""
+        expr = expr.xreplace(self.related)
         length = period(expr)
         known = [symbol for symbol in expr.free_symbols if symbol in self.examples]
         if not 1 < length <= LONGEST_PERIOD or len(known) < len(expr.free_symbols):
@@ -206,8 +238,7 @@ class NamedSizes:
         if kind == "Max" and len(expr.args) == 2 and expr.args[0].is_Integer:
             return self._at_least(self._computed(expr.args[1], names), int(expr.args[0]))
         if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
-            even = sympy.cancel(expr.args[0] / expr.args[1])
-            if even.is_polynomial(*even.free_symbols):
+            if (even := cancelled(expr)) != expr:
                 return self._computed(even, names)
             whole, part = (self._computed(arg, names) for arg in expr.args)
             return None if whole is None or part is None else times(part, whole)

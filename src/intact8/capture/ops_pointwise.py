@@ -96,14 +96,20 @@ def clamp(c: Call) -> Value:
         x, bound = (c["self"], c["other"]) if isinstance(c["self"], Value) else (c["other"], c["self"])
         low, high = (bound, None) if op == "maximum" else (None, bound)
     limits = [None if v is None else scalar(c, v) for v in (low, high)]
+    dtype = c.builder.dtype_of_meta(c.fx)
+    of_integers = dtype == "int64"
     unbounded = (-math.inf, math.inf)
     low, high = (None if n == end else v for v, n, end in zip((low, high), limits, unbounded, strict=True))
     limits = [None if v is None else n for v, n in zip((low, high), limits, strict=True)]
     if any(v is not None and n is None for v, n in zip((low, high), limits, strict=True)):
-        for extreme, limit in (("maximum", low), ("minimum", high)):
-            x = x if limit is None else c.emit(extreme, x, limit)
+        kind = int if of_integers else float
+        for extreme, limit, n in (("maximum", low, limits[0]), ("minimum", high, limits[1])):
+            if n is not None:
+                x = c.emit("clamp", x, min=kind(n) if limit is low else None, max=kind(n) if limit is high else None)
+            elif limit is not None:
+                cast = c.dtype(c.value(limit)) != dtype
+                x = c.emit(extreme, x, c.emit("cast", limit, out=c.shape(limit), dtype=dtype) if cast else limit)
         return c.value(x)
-    of_integers = c.builder.dtype_of_meta(c.fx) == "int64"
     if limits == [0, None] and not of_integers:
         return c.emit("relu", x)
     lo, hi = (None if v is None else int(v) if of_integers else float(v) for v in limits)

@@ -121,37 +121,6 @@ def resized(c: Call, x: Value, axis: int, size: Dim) -> list[Dim]:
     return shape
 
 
-@handles("slice narrow")
-def slice_(c: Call) -> Value:
-    """Record a slice."""
-    x = c.value(c["self"])
-    axis = c.axis(c["dim"], x)
-    start = c["start"] or 0
-    end = c["start"] + c["length"] if "length" in c.args else c["end"]
-    if not isinstance(c.shape(x)[axis], int) and start == 0 and whole(c, axis):
-        return x
-    bounds = [position(c, n, c.shape(x)[axis]) for n in (start, WHOLE if end is None else end)]
-    return cut(c, x, axis, bounds[0], bounds[1], c.args.get("step") or 1)
-
-
-def position(c: Call, n: Any, length: Dim) -> int | str:
-    """Return where a slice begins or ends; a computed size that is subtracted counts from the end."""
-    if not isinstance(n, torch.SymInt):
-        return int(n)
-    back = c.builder.size_of(-c.builder.expression(n))
-    if back is not None and length is not None and limits_of(back, c.builder.bounds)[0] >= 1:
-        return less(length, back)
-    found = c.builder.dim(n, c.fx)
-    return c.static(found)[0] if found is None else found
-
-
-def whole(c: Call, axis: int) -> bool:
-    """Return whether a slice keeps the whole dynamic dimension."""
-    before = c.fx.all_input_nodes[0].meta["val"].shape[axis].node.expr
-    after = c.fx.meta["val"].shape[axis]
-    return isinstance(after, torch.SymInt) and bool(before == after.node.expr)
-
-
 @handles("select")
 def select(c: Call) -> Value:
     """Record one index of a dimension, which disappears."""

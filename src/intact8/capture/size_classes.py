@@ -2,7 +2,8 @@
 
 torch.export assumes of a dimension that changes what holds for the example, such as that two sizes computed of it are
 equal, or that it is even where the code asks, and writes it down as guards. What it assumes holds for the sizes
-m·n + r of the example's class, n = 1, 2, …, so that n is the dimension that a program knows.
+m·n + r of the example's class, n = 1, 2, …, so that n is the dimension that a program knows. Where it takes sizes of
+two inputs for equal, or one for what is computed of another, the second is told by the first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -79,6 +80,30 @@ def period(expr: Any) -> int:
     return inner * abs(int(expr.args[1])) if repeats else inner
 
 
+def cancelled(expr: Any) -> Any:
+    """Return an expression with no quotient by a size where that comes out even.
+
+    Example:
+        >>> from torch.utils._sympy.functions import FloorDiv
+        >>> s = sympy.Symbol("s", integer=True)
+        >>> half = FloorDiv(s, 2)
+        >>> cancelled(FloorDiv(half * FloorDiv(half**2, half), half))
+        (s//2)
+    """
+    if not getattr(expr, "args", ()):
+        return expr
+    made = expr.func(*(cancelled(part) for part in expr.args))
+    if type(made).__name__ not in ("FloorDiv", "CleanDiv") or not made.args[1].free_symbols:
+        return made
+    parts = (part for side in made.args for part in sympy.preorder_traversal(side))
+    rounded = {part: sympy.Dummy() for part in parts if type(part).__name__ in QUOTIENTS}
+    one, other = (side.xreplace(rounded) for side in made.args)
+    even = sympy.cancel(one / other)
+    if not even.is_polynomial(*even.free_symbols):
+        return made
+    return even.xreplace({dummy: part for part, dummy in rounded.items()})
+
+
 def conditions(guards: Sequence[Any]) -> list[Any]:
     """Return what the export took for granted of sizes, as sympy expressions: that some are equal, and what the model
     itself asks. Torch's own questions, such as whether a size is not 1, are about the layout of memory."""
@@ -91,6 +116,52 @@ def _is_models(guard: Any) -> bool:
     place = getattr(getattr(guard, "sloc", None), "framework_loc", None)
     limit = isinstance(guard.expr, sympy.Rel) and all(side.is_Symbol or side.is_number for side in guard.expr.args)
     return not limit and is_models(getattr(place, "filename", "<"))
+
+
+def find_relations(
+    guards: Sequence[Any], sizes: Mapping[Any, int], names: Mapping[Any, str] | None = None
+) -> dict[Any, Any]:
+    """Return the dimensions that others tell, since the model works for no other sizes: symbol → expression of others.
+
+    That is so where a condition makes one dimension equal to something of others, and where it holds if two dimensions
+    that have the example's size in common are equal. The other arguments are those of :func:`find_classes`.
+
+    Example:
+        >>> from torch.utils._sympy.functions import FloorDiv
+        >>> fast, slow = sympy.symbols("fast slow", integer=True)
+        >>> find_relations([sympy.Eq(FloorDiv(fast - 1, 4) + 1, slow)], {fast: 16, slow: 4})
+        {slow: (((fast - 1)//4)) + 1}
+    """
+    alike = _first_of_name(names)
+    known = _known(guards, sizes, alike)
+    classes = {
+        symbol: of
+        for guard in known
+        if len(guard.free_symbols) == 1
+        for symbol in guard.free_symbols
+        if (of := _class_of(guard, symbol, sizes[symbol])) is not None
+    }
+    found: dict[Any, Any] = {}
+    for guard in known:
+        rest = guard.xreplace(found)
+        if len(getattr(rest, "free_symbols", ())) > 1 and not _holds_in(rest, classes):
+            for told in _possible_relations(rest, sizes):
+                if _holds_in(rest.xreplace(told), classes):
+                    found = {symbol: of.xreplace(told) for symbol, of in found.items()} | told
+                    break
+    return found | {symbol: found[other] for symbol, other in alike.items() if other in found}
+
+
+def _possible_relations(guard: Any, sizes: Mapping[Any, int]) -> Iterator[dict[Any, Any]]:
+    """Yield what may tell a dimension of a condition by others, the likeliest first."""
+    if not isinstance(guard, sympy.Eq):
+        return
+    for one, other in (guard.args, reversed(guard.args)):
+        if one.is_Symbol and one not in other.free_symbols:
+            yield {one: other}
+    for one, other in itertools.combinations([symbol for symbol in sizes if symbol in guard.free_symbols], 2):
+        if sizes[one] == sizes[other]:
+            yield {other: one}
 
 
 def least_size(guards: Sequence[Any], sizes: Mapping[Any, int], symbol: Any, least: int) -> int:
@@ -133,10 +204,8 @@ def find_classes(
         >>> find_classes([sympy.Eq(s, 4 * FloorDiv(s, 4))], {s: 64})
         {s: SizeClass(times=4, more=0)}
     """
-    first = {name: symbol for symbol, name in reversed(list((names or {}).items()))}
-    alike = {symbol: first[name] for symbol, name in (names or {}).items()}
-    known = (guard for guard in guards if guard.free_symbols and guard.free_symbols <= set(sizes))
-    asked = dict.fromkeys(guard for given in known if (guard := given.xreplace(alike)).free_symbols)
+    alike = _first_of_name(names)
+    asked = _known(guards, sizes, alike)
     found = dict(within or {})
     for guard in asked:
         if len(guard.free_symbols) == 1:
@@ -146,13 +215,33 @@ def find_classes(
                 raise refused(guard, names)
             if of.times > 1:
                 found[symbol] = joined(found.get(symbol), of)
-    rng = random.Random(0)
-    for guard, _ in itertools.product((g for g in asked if len(g.free_symbols) > 1), range(PROBES)):
-        classes = {symbol: found.get(symbol, SizeClass(1, 0)) for symbol in guard.free_symbols}
-        some = {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in classes.items()}
-        if not _holds(guard, some):
+    for guard in asked:
+        if len(guard.free_symbols) > 1 and not _holds_in(guard, found):
             raise refused(guard, names)
     return found | {symbol: found[other] for symbol, other in alike.items() if other in found}
+
+
+def _first_of_name(names: Mapping[Any, str] | None) -> dict[Any, Any]:
+    """Return of every symbol the first one that has its name."""
+    first = {name: symbol for symbol, name in reversed(list((names or {}).items()))}
+    return {symbol: first[name] for symbol, name in (names or {}).items()}
+
+
+def _known(guards: Sequence[Any], sizes: Mapping[Any, int], alike: Mapping[Any, Any]) -> list[Any]:
+    """Return the conditions on dimensions that change, each once."""
+    known = (guard for guard in guards if guard.free_symbols and guard.free_symbols <= set(sizes))
+    return list(dict.fromkeys(guard for given in known if (guard := given.xreplace(alike)).free_symbols))
+
+
+def _holds_in(guard: Any, classes: Mapping[Any, SizeClass]) -> bool:
+    """Return whether a condition holds for some sizes of classes, which stand for all."""
+    rng = random.Random(0)
+    for _ in range(PROBES):
+        within = {symbol: classes.get(symbol, SizeClass(1, 0)) for symbol in sorted(guard.free_symbols, key=str)}
+        some = {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in within.items()}
+        if not _holds(guard, some):
+            return False
+    return True
 
 
 @lru_cache(maxsize=1024)
@@ -183,18 +272,71 @@ def _holds(guard: Any, sizes: Mapping[Any, int]) -> bool:
 
 def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
     """Return the error for a condition that dimensions which change do not obey."""
-    readable = guard.xreplace({symbol: sympy.Symbol(name) for symbol, name in (names or {}).items()})
-    what = f"the model works for some sizes only: {readable}"
+    readable = guard.xreplace({symbol: sympy.Symbol(name, integer=True) for symbol, name in (names or {}).items()})
+    shown = {f"{symbol}" for symbol in readable.free_symbols}
+    sides = [in_words(side) for side in readable.args] if isinstance(readable, sympy.Rel) else []
+    if len(sides) == 2 and sum(map(len, sides)) <= LONGEST_CONDITION:
+        what = f"the model works only where {sides[0]} {RELATIONS.get(type(readable).__name__, 'is')} {sides[1]}"
+    else:
+        what = f"the model works for some sizes of {' and '.join(sorted(shown))} only"
+        what += ", which follow no rule that can be written in a line"
     remedy = "leave these dimensions out of dynamic_shapes, or give an example of a size that is less special"
     return CaptureError(what, where="dynamic_shapes", remedy=remedy)
+
+
+RELATIONS = {
+    "Equality": "is",
+    "Unequality": "is not",
+    "StrictLessThan": "is less than",
+    "LessThan": "is at most",
+    "StrictGreaterThan": "is more than",
+    "GreaterThan": "is at least",
+}
+"""Classes of sympy's relations, in words."""
+
+LONGEST_CONDITION = 100
+"""Most characters of a condition that a reader takes in."""
+
+OPERATORS = {"FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/", "Mod": "%", "PythonMod": "%"}
+"""Names of torch's functions of two sizes, as Python writes them."""
+
+FUNCTIONS = {"Max": "max", "Min": "min", "CeilToInt": "ceil", "FloorToInt": "floor", "TruncToInt": "int", "ToFloat": ""}
+"""Names of other functions of sizes, as Python writes them; "": not at all."""
+
+_NAMED = OPERATORS.keys() | FUNCTIONS.keys()
+
+
+def in_words(expr: Any) -> str:
+    """Return an expression of sizes as it would be written in Python.
+
+    Example:
+        >>> from torch.utils._sympy.functions import FloorDiv
+        >>> height = sympy.Symbol("height", integer=True)
+        >>> in_words(4 * FloorDiv(height - 1, 8) + 1)
+        '4*((height - 1)//8) + 1'
+    """
+    kind = type(expr).__name__
+    if kind in OPERATORS:
+        one, other = (f"({in_words(part)})" if part.args else str(part) for part in expr.args)
+        return f"{one}{OPERATORS[kind]}{other}"
+    if kind in FUNCTIONS:
+        return (
+            f"{FUNCTIONS[kind]}({', '.join(map(in_words, expr.args))})" if FUNCTIONS[kind] else in_words(expr.args[0])
+        )
+    inner = {part: in_words(part) for part in sympy.preorder_traversal(expr) if type(part).__name__ in _NAMED}
+    within = {part: text if type(part).__name__ in FUNCTIONS else f"({text})" for part, text in inner.items()}
+    return str(expr.xreplace({part: sympy.Symbol(text) for part, text in within.items()}))
 
 
 __all__ = [
     "LONGEST_PERIOD",
     "SizeClass",
     "SizeClassError",
+    "cancelled",
     "conditions",
     "find_classes",
+    "find_relations",
+    "in_words",
     "joined",
     "least_size",
     "period",

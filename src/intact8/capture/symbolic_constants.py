@@ -85,14 +85,26 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
     if call.op == "embedding" and int(concrete(call["indices"]).max()) >= len(call["weight"]):
         what = f"row {int(concrete(call['indices']).max())} of a table of {len(call['weight'])} rows"
         names = {builder.symbols[s] for d in dims if not isinstance(d, int) for s in d.free_symbols} - {None}
-        remedy = f'give it a limit: Dim("{min(map(str, names), default="past")}", max=…)'
-        raise call.error(what, why="a dimension may become too long", remedy=remedy)
+        name = min(map(str, names), default="past")
+        most = _rows_of_table(call) if len(names) == 1 else 0
+        raise call.unlimited(what, name, why=f"{name} may become too long", most=most)
     result = builder.fold(call, target, [concrete(a) for a in args], {k: concrete(v) for k, v in kwargs.items()})
     ends = [start + d for start, d in zip(starts, dims, strict=True)]
     if tuple(result.shape) != tuple(n if isinstance(n, int) else int(n.subs(sizes)) for n in ends):
         return None
     static = all(isinstance(d, int) for d in ends)
     return result if static else Prefix(result, tuple(dims), tuple(starts) if any(starts) else ())
+
+
+def _rows_of_table(call: Call) -> int:
+    """Return how long a dimension can be, of which the beginning of known indices of a table is as long; 0: unknown."""
+    indices, symbols = call["indices"], call.builder.symbols
+    along = [axis for axis, d in enumerate(indices.dims) if not isinstance(d, int) and symbols.get(d, None) is not None]
+    if len(along) != 1 or indices.starts:
+        return 0
+    others = tuple(axis for axis in range(indices.full.dim()) if axis != along[0])
+    outside = (indices.full >= len(call["weight"])).sum(dim=others) if others else indices.full >= len(call["weight"])
+    return int(torch.nonzero(outside)[0]) if bool(outside.any()) else 0
 
 
 def _counting_from(call: Call, dims: list[Any]) -> Prefix | None:
@@ -117,23 +129,30 @@ def _counting_from(call: Call, dims: list[Any]) -> Prefix | None:
 
 def as_tensor(call: Call, size: torch.SymInt | torch.SymFloat) -> Value | None:
     """Record a size that changes as a tensor of one element, int64, or float32 where it is a function of one, such as
-    its root; None for the batch, and where it has no limit."""
+    its root; None for the batch, and for what is computed of several in other ways.
+
+    Raises:
+        LimitError: it has no largest size.
+    """
     expr = call.builder.expression(size)
     if isinstance(size, torch.SymFloat):
         return _function_of_size(call, expr)
     found = call.builder.size_of(expr)
-    most = None if found is None else limits_of(found, call.builder.bounds)[1]
-    return None if most is None else materialize(call.builder, Prefix(torch.arange(most + 1), (1,), (expr,)), call.fx)
+    if not isinstance(found, str):
+        return None
+    _, most = limits_of(_limited(call, found), call.builder.bounds)
+    return materialize(call.builder, Prefix(torch.arange((most or 0) + 1), (1,), (expr,)), call.fx)
 
 
 def _function_of_size(call: Call, expr: Any) -> Value | None:
     """Record a float that is computed of one named dimension: an element of the table of all its values."""
     symbols = list(getattr(expr, "free_symbols", ()))
     name = call.builder.symbols.get(symbols[0]) if len(symbols) == 1 else None
-    most = None if name is None else call.builder.bounds[name][1]
-    if name is None or most is None:
+    if name is None:
         return None
-    least = call.builder.bounds[name][0]
+    _limited(call, name)
+    least, most = call.builder.bounds[name]
+    assert most is not None
     try:
         values = [float(expr.subs(symbols[0], n)) if n >= least else 0.0 for n in range(most + 1)]
     except TypeError:  # torch knows no number for it

@@ -17,7 +17,7 @@ from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived, unread_writes
-from intact8.capture.dynamic_shapes import FIXED_SIZES, Dynamic
+from intact8.capture.dynamic_shapes import FIXED_SIZES, LIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.flat_rows import index_samples
 from intact8.capture.graph import Graph, Node
@@ -35,7 +35,7 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.size_classes import SizeClass, SizeClassError, conditions, find_classes, unit
+from intact8.capture.size_classes import SizeClass, SizeClassError, conditions
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
@@ -191,17 +191,29 @@ def _capture(
         note = f"may change from call to call: {places}"
         # Constants as long as a dimension that was found in data get a length that suits most, or what was seen.
         usual, seen = wanted.limited(USUAL_LENGTH), wanted.limited(1)
-        for tried in (wanted, usual, *([seen] if seen != usual else [])) if wanted.found else (wanted,):
+        attempts = [wanted, usual, *([seen] if seen != usual else [])] if wanted.found else [wanted]
+        for at, tried in enumerate(attempts):
             try:
                 captured = _any_batch(example, dynamic_batch, named, tried)
                 limits = ", ".join(f"{name} up to {most}" for name, (_, most) in tried.bounds.items())
-                return replace(captured, notes=(*captured.notes, f"{note}; {limits}" if limits else note))
+                more = [f"{note}; {limits}" if limits else note]
+                if chosen := tried.bounds.keys() - (wanted.bounds.keys() | wanted.seen.keys()):
+                    most = " and ".join(f"{name} up to {tried.bounds[name][1]}" for name in sorted(chosen))
+                    more.append(f"{LIMITED}: {most}")
+                return replace(captured, notes=(*captured.notes, *more))
+            except LimitError as error:
+                refused: CaptureError = error
+                limited = None if error.name in wanted.bounds else _with_limit(error, tried, example, named)
+                if limited is not None:
+                    attempts.insert(at + 1, limited)
+                elif not wanted.found:
+                    raise
             except CaptureError as error:
                 if not wanted.found:
                     raise
                 refused = error
-            if tried is wanted and not isinstance(refused, LimitError):
-                break
+                if tried is wanted:
+                    break
         note = f"{FIXED_SIZES}: {places}: {refused}"
         captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
     return replace(captured, notes=(*captured.notes, note))
@@ -252,6 +264,20 @@ class Example:
             if exported.resized:
                 require_agreement(self.model, captured, self.args, self.kwargs, whole=True)
         return captured
+
+
+def _with_limit(
+    error: LimitError, tried: Dynamic, example: Example, named: dict[int, dict[int, str]]
+) -> Dynamic | None:
+    """Return what was tried with the limit that a dimension needs; None where the example's size is beyond it, or a
+    dimension that was found in data has no limit of its own."""
+    leaves = pytree.tree_leaves((example.args, example.kwargs))
+    sizes = [leaves[at].shape[axis] for at, dims in named.items() for axis, of in dims.items() if of == error.name]
+    least, (_, known) = max(sizes, default=1), tried.bounds.get(error.name, (1, None))
+    if least <= error.most and (known is None or error.most < known):
+        return tried.up_to(error.name, error.most)
+    usual = known is None and not tried.found
+    return tried.up_to(error.name, max(USUAL_LENGTH, least)) if usual else None
 
 
 USUAL_LENGTH = 512
@@ -350,7 +376,7 @@ def _build(
     builder.limit_products([dim for shape in summed for dim in shape])
     builder.require_seen(wanted)
     if len(guards) > known:
-        later = find_classes(conditions(guards), builder.examples, builder.classes, builder.asked)
+        later = builder.classes_of(conditions(guards), builder.classes)
         if later != builder.classes:
             what = "operations of the model need classes of sizes"
             raise SizeClassError(CaptureError(what, where="the model itself"), later)
@@ -449,8 +475,7 @@ def _classify(
             builder.examples[size.node.expr] = int(size.node.hint)
             builder.asked[size.node.expr] = wanted.names[key][axis]
             guards = size.node.shape_env.guards
-    builder.classes = find_classes(conditions(guards), builder.examples, classes, builder.asked)
-    builder.counted |= {s: times * unit(s, of) + more for s, of in builder.classes.items() for times, more in [of]}
+    builder.classify(guards, classes)
     return guards
 
 
@@ -471,7 +496,8 @@ def _enter_dimensions(builder: Builder, program: ExportedProgram, layout: InputL
     """
     computed = []
     for key, axis, size in _named(program, layout, wanted):
-        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+        told = isinstance(size, torch.SymInt) and size.node.expr in builder.related
+        if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and not told:
             builder.enter(size, axis, key, wanted, program.range_constraints.get(size.node.expr))
         else:
             computed.append((key, axis, size))
@@ -482,7 +508,7 @@ def _enter_dimensions(builder: Builder, program: ExportedProgram, layout: InputL
             continue
         what = f"dimension {axis} of {key} ({wanted.names[key][axis]}) cannot change"
         remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
-        raise CaptureError(what, why=f"the model needs it to be {size}", remedy=remedy)
+        raise CaptureError(what, why=f"the model needs it to be {builder.shown(size)}", remedy=remedy)
 
 
 def _placeholders(

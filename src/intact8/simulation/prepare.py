@@ -12,7 +12,7 @@ from torch import nn
 from intact8.arithmetic.dimensions import show
 from intact8.calibration.data import device_of
 from intact8.capture import Captured, capture
-from intact8.capture.dynamic_shapes import Dynamic
+from intact8.capture.dynamic_shapes import LIMITED, Dynamic
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, StateError, warn
 from intact8.fusion.fuse import Fused, fuse
@@ -88,6 +88,7 @@ def capture_for_simulation(
 
     register_backend()
     _warn_of_a_fixed_batch(captured)
+    _warn_of_limits(captured)
     return captured
 
 
@@ -135,6 +136,13 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
             )
             text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
             warn(CaptureWarning(text))
+
+
+def _warn_of_limits(captured: Captured) -> None:
+    for note in captured.notes:
+        if note.startswith(LIMITED):
+            text = f"the program will take {note.removeprefix(LIMITED)[2:]}, as the model has constants of that length"
+            warn(CaptureWarning(f"{text}: say another limit by torch.export.Dim(…, max=…) in dynamic_shapes"))
 
 
 def in_training_mode(model: nn.Module) -> list[str]:
