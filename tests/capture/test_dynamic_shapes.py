@@ -191,7 +191,7 @@ def test_what_is_as_long_as_a_length_gets_a_limit(take: Any) -> None:
     assert most in (9, 512, 600)
     limited = any(note.startswith("limited to a usual length: sequence up to 512") for note in captured.notes)
     assert limited == (most == 512)
-    assert_same_at((max(least, 2), 5, 6, 9, *([41, most] if most > 9 else [])), captured, model, 4)
+    assert_same_at((max(least, 2), 5, 6, 9, *([41, 99] if most > 9 else [])), captured, model, 4)
 
 
 def test_a_limit_that_nobody_asked_for_is_warned_of() -> None:
@@ -437,6 +437,30 @@ def test_what_follows_a_length_is_what_the_model_computes(take: str) -> None:
     for batch, length in ((1, 3), (3, 15), (2, 9), (2, 12), (2, 4), (1, 7)):
         x = torch.randn(batch, length, 4)
         torch.testing.assert_close(outputs(captured, {"x": x}), model(x), rtol=1e-4, atol=1e-5)
+
+
+def neighbours(y: Tensor) -> Tensor:
+    """Return the differences to the nearest points of a cloud, found in the batch as one list, as DGCNN does."""
+    batch, count, width = y.shape
+    nearest = torch.cdist(y, y).topk(3, largest=False)[1]
+    rows = (nearest + torch.arange(batch)[:, None, None] * count).flatten()
+    return y.reshape(batch * count, width)[rows].view(batch, count, 3, width) - y[:, :, None]
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        neighbours,
+        lambda y: y.topk(2, dim=1)[0] + y.sort(1, descending=True)[0][:, -2:],
+        lambda y: y[torch.arange(len(y))[:, None], y[..., 0].topk(2)[1] - 1],
+    ],
+    ids=["neighbours", "largest", "before the largest"],
+)
+@pytest.mark.parametrize("limits", [{}, {"max": 70}], ids=["any", "limited"])
+def test_what_is_largest_along_a_length_follows_it(take: Any, limits: dict[str, int]) -> None:
+    model, dims = Take(take).eval(), {1: Dim("points", **limits)}
+    captured = capture(model, torch.randn(2, 6, 4), dynamic_shapes={"x": dims})
+    assert_same_at((3, 5, 6, 9, 64), captured, model, 4)
 
 
 class Rates(nn.Module):

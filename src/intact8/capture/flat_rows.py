@@ -18,7 +18,8 @@ from intact8.capture.ops_shape import WHOLE
 
 aten = torch.ops.aten
 
-VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default)
+FLAT = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints)
+VIEWS = (*FLAT, aten.unsqueeze.default)
 SAME = (aten.contiguous.default, aten.clone.default, aten.to.dtype, aten.to.device, aten._to_copy.default)
 
 
@@ -59,10 +60,10 @@ def _parts(node: Node) -> tuple[Node, Node] | None:
     if node.target is not aten.index.Tensor or len(args[1]) != 1 or not isinstance(args[1][0], Node):
         return None
     table, places = args[0], args[1][0]
-    if table.target not in VIEWS[:3]:
+    if table.target not in FLAT:
         return None
     x, flat = table.args[0].meta["val"], table.meta["val"]
-    while places.target in (*VIEWS[:3], *SAME):
+    while places.target in (*FLAT, *SAME):
         places = places.args[0]
     given = args[1][0].meta["val"].shape
     if len(given) != 1 and given != places.meta["val"].shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -147,7 +148,7 @@ def counts_to(c: Call, known: Prefix, axis: int, length: Dim, *, repeated: bool 
     return size is not None and c.builder.size_of(size) == length
 
 
-def from_front(c: Call, index: Value, size: int) -> Value:
+def from_front(c: Call, index: Value, size: int | str) -> Value:
     """Record indices of which negative ones count from the end, as ones that count from the front."""
     node = c.builder.nodes[index.name]
     while node.op in ("reshape", "slice", "expand", "permute"):
@@ -156,7 +157,11 @@ def from_front(c: Call, index: Value, size: int) -> Value:
         return index
     shape = c.shape(index)
     negative = c.emit("compare", index, out=shape, out_dtype="bool", fn="lt", value=0)
-    turns = c.emit("affine_scalar", negative, out=shape, out_dtype="int64", mul=size, add=0)
+    if isinstance(size, str):
+        whole = c.emit("cast", negative, out=shape, out_dtype="int64", dtype="int64")
+        turns = c.emit("mul", whole, number_of(c, size), out=shape, out_dtype="int64")
+    else:
+        turns = c.emit("affine_scalar", negative, out=shape, out_dtype="int64", mul=size, add=0)
     return c.emit("add", index, turns, out=shape, out_dtype="int64")
 
 
@@ -184,13 +189,14 @@ def places_of_each(c: Call) -> tuple[Value, Value, Shape] | None:
         return None
     if not counts_to(c, known, 0, shape[0], repeated=True):
         return None
-    sizes = c.static(*shape[1 : len(others) + 1])
+    first_size, *later = shape[1 : len(others) + 1]
+    sizes = [first_size if isinstance(first_size, str) else c.static(first_size)[0], *c.static(*later)]
     total: Value | None = None
     added = torch.zeros((), dtype=torch.int64)
     for at, (size, i) in enumerate(zip(sizes, others, strict=True)):
-        step = math.prod(sizes[at + 1 :])
+        step = math.prod(later[at:])  # type: ignore[arg-type]
         if isinstance(i, Tensor):
-            added = added + i % size * step
+            added = added + i % c.static(size)[0] * step
             continue
         i = from_front(c, i, size)
         i = i if step == 1 else c.emit("affine_scalar", i, out=places, out_dtype="int64", mul=step, add=0)
@@ -198,11 +204,17 @@ def places_of_each(c: Call) -> tuple[Value, Value, Shape] | None:
     if bool(added.any()):
         total = c.emit("add", total, added, out=places, out_dtype="int64")
     assert total is not None
-    rest = c.static(*shape[len(sizes) + 1 :])
-    wide = (shape[0], math.prod(c.static(*places[1:])), *rest)
+    rest = shape[len(sizes) + 1 :]
+    wide = (shape[0], product(c, places[1:]), *rest)
     index = c.reshape(total, (*wide[:2], *[1] * len(rest)))
     index = index if c.shape(index) == wide else expanded(c, index, [], wide)
-    return c.reshape(x, (shape[0], math.prod(sizes), *rest)), index, places
+    return c.reshape(x, (shape[0], product(c, sizes), *rest)), index, places
+
+
+def product(c: Call, sizes: Sequence[Dim]) -> int | str:
+    """Return a product of sizes, none of which is the batch."""
+    c.static(*(size for size in sizes if size is None))
+    return multiplied([size for size in sizes if size is not None])
 
 
 def rows_of_each(c: Call) -> Value | None:
@@ -333,13 +345,25 @@ def flip(c: Call) -> Value:
     return x
 
 
-def reversed_along(c: Call, x: Value, axis: int, length: str) -> Value:
-    """Record the reversal of a dimension that changes."""
+def most_of(c: Call, length: str) -> int:
+    """Return the largest of a size; raise LimitError where it has none."""
     most = limits_of(length, c.builder.bounds)[1]
     if most is None:
         free = next(name for name in names_of(length) if c.builder.bounds[name][1] is None)
-        raise c.unlimited(f"{length} is reversed", free, why="the places are computed up to a largest size")
-    shape, size = c.shape(x), c.builder.symbolic(length)
+        raise c.unlimited(f"{length} counts places", free, why="they are computed up to a largest size")
+    return most
+
+
+def number_of(c: Call, length: str) -> Value:
+    """Record a size that changes as a tensor of one element, int64."""
+    return c.builder.materialize(
+        Prefix(torch.arange(most_of(c, length) + 1), (1,), (c.builder.symbolic(length),)), c.fx
+    )
+
+
+def reversed_along(c: Call, x: Value, axis: int, length: str) -> Value:
+    """Record the reversal of a dimension that changes."""
+    most, shape, size = most_of(c, length), c.shape(x), c.builder.symbolic(length)
     last = c.builder.materialize(Prefix(torch.arange(most + 1) - 1, (1,), (size,)), c.fx)
     places = c.emit("sub", last, Prefix(torch.arange(most), (size,)), out=(length,), out_dtype="int64")
     thin = c.reshape(places, [length if d == axis else 1 for d in range(len(shape))])

@@ -61,7 +61,11 @@ def topk(c: Call) -> list[Value]:
     """Record the beginning of what is sorted."""
     x, count = c.value(c["self"]), c["k"]
     axis = c.axis(c.args.get("dim", -1), x)
-    c.static(c.shape(x)[axis])
+    length = c.shape(x)[axis]
+    if isinstance(length, str):
+        c.at_least(length, least=count)
+    else:
+        c.static(length)
     places, values = ordered(c, x, axis, bool(c.args.get("largest", True)))
     return [cut(c, part, axis, 0, count) for part in (values, places)]
 

@@ -203,7 +203,8 @@ def _capture(
                 return replace(captured, notes=(*captured.notes, *more))
             except LimitError as error:
                 refused: CaptureError = error
-                limited = None if error.name in wanted.bounds else _with_limit(error, tried, example, named)
+                said = wanted.bounds.get(error.name, (1, None))[1]
+                limited = None if said is not None else _with_limit(error, tried, example, named)
                 if limited is not None:
                     attempts.insert(at + 1, limited)
                 elif not wanted.found:
