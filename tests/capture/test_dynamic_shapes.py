@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.export import Dim
 import intact8
 from intact8.capture import capture
 from intact8.capture.dynamic_shapes import Dynamic
+from intact8.capture.equivalence import _differences
 from intact8.capture.execute import run_float
 from intact8.errors import CaptureError, CaptureWarning, InputError
 
@@ -180,9 +182,12 @@ def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str
         lambda y: torch.arange(1300.0)[701 - y.shape[1] : 700 + y.shape[1]][None, ::2, None] * y,
         lambda y: torch.arange(9.0)[9 - y.shape[1] :][None, :, None] * y,
         lambda y: (y * 5).clamp(0, y.shape[1] - 1),
+        lambda y: (
+            torch.linspace(-1, 1, y.shape[1])[:, None] * y + torch.linspace(0, y.shape[1] - 1, y.shape[1])[:, None]
+        ),
         lambda y: torch.maximum(y.argmax(1).clamp(1, y.shape[1] // 2), y.argmin(1).clamp(max=y.shape[1])).float(),
     ],
-    ids=["flip", "causal", "fft", "window", "short window", "clamp", "clamp of places"],
+    ids=["flip", "causal", "fft", "window", "short window", "clamp", "even steps", "clamp of places"],
 )
 def test_what_is_as_long_as_a_length_gets_a_limit(take: Any) -> None:
     model = Take(take).eval()
@@ -192,6 +197,18 @@ def test_what_is_as_long_as_a_length_gets_a_limit(take: Any) -> None:
     limited = any(note.startswith("limited to a usual length: sequence up to 512") for note in captured.notes)
     assert limited == (most == 512)
     assert_same_at((max(least, 2), 5, 6, 9, *([41, 99] if most > 9 else [])), captured, model, 4)
+
+
+def test_what_is_scaled_by_a_function_of_a_length_follows_it() -> None:
+    model = Take(lambda y: y * (torch.arange(y.shape[1]) * (1 / y.shape[1]))[:, None]).eval()
+    captured = capture(model, torch.randn(2, 6, 4), dynamic_shapes={"x": {1: Dim("points", max=70)}})
+    assert_same_at((1, 5, 6, 70), captured, model, 4)
+
+
+def test_nan_that_the_model_does_not_give_is_a_difference() -> None:
+    difference = next(_differences([torch.tensor([1.0, math.nan])], [torch.tensor([1.0, 2.0])]))
+    assert "output 0 differs by inf" in difference
+    assert not list(_differences([torch.tensor([1.0, -3e38])], [torch.tensor([1.0, -math.inf])]))
 
 
 def test_a_limit_that_nobody_asked_for_is_warned_of() -> None:

@@ -5,6 +5,7 @@ It is what no output escapes: one that is lost, of another shape or dtype, or of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -181,8 +182,11 @@ def _short(value: Any) -> str:
 
 
 def _distance(mine: Tensor, given: Tensor) -> float:
-    """Return the norm of the finite differences relative to that of ``given``; 0 where it is small anyway."""
-    finite = torch.isfinite(mine) & torch.isfinite(given)
+    """Return the norm of the finite differences relative to that of ``given``; 0 where it is small anyway, infinity
+    where ``mine`` alone is NaN or infinite."""
+    finite = torch.isfinite(given)
+    if not bool(torch.isfinite(mine[finite]).all()):
+        return math.inf
     a, b = mine[finite].double(), given[finite].double()
     if not len(b) or float((a - b).abs().max()) < SMALL:
         return 0.0

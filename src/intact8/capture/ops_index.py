@@ -356,9 +356,8 @@ def most_of(c: Call, length: str) -> int:
 
 def number_of(c: Call, length: str) -> Value:
     """Record a size that changes as a tensor of one element, int64."""
-    return c.builder.materialize(
-        Prefix(torch.arange(most_of(c, length) + 1), (1,), (c.builder.symbolic(length),)), c.fx
-    )
+    numbers, size = torch.arange(most_of(c, length) + 1), c.builder.symbolic(length)
+    return c.builder.materialize(Prefix(numbers, (1,), (size,)), c.fx)
 
 
 def reversed_along(c: Call, x: Value, axis: int, length: str) -> Value:

@@ -198,6 +198,40 @@ def _over_all(original: Callable[..., Tensor], rank: int) -> Callable[..., Tenso
     return wrapped
 
 
+def _between_any(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a ``cdist`` that is exported for any number of points; torch computes it in another way from 26 on, and
+    takes the example's way for a limit."""
+
+    def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = DEPENDS) -> Tensor:
+        free = _exporting() and compute_mode == DEPENDS and any(isinstance(n, torch.SymInt) for n in x1.shape)
+        return original(x1, x2, p, "donot_use_mm_for_euclid_dist" if free else compute_mode)
+
+    return cdist
+
+
+def _evenly(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a ``linspace`` that is exported for any number of steps; torch takes their number for the example's."""
+
+    def linspace(start: Any, end: Any, steps: Any, **more: Any) -> Tensor:
+        if not _exporting() or not isinstance(steps, torch.SymInt) or not all(_is_number(n) for n in (start, end)):
+            return original(start, end, steps, **more)
+        count: Any = steps
+        numbers = torch.arange(count, dtype=torch.float32, device=more.get("device"))
+        apart = (end - start) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
+        made: Tensor = numbers * apart + start
+        return made
+
+    return linspace
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, torch.SymInt))
+
+
+DEPENDS = "use_mm_for_euclid_dist_if_necessary"
+"""How torch computes distances where nothing is said."""
+
+
 def _one(value: Any) -> list[Any]:
     """Return a number, or a list of one, as a list; nothing as an empty one."""
     return [] if value is None else list(value) if isinstance(value, (tuple, list)) else [value]
@@ -277,6 +311,8 @@ def traceable() -> Iterator[None]:
         for owner in (torch, Tensor):
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
         stack.enter_context(_exchanged(torch, "max_pool1d", _over_all(_pooled(torch.max_pool1d), 1)))
+        stack.enter_context(_exchanged(torch, "cdist", _between_any(torch.cdist)))
+        stack.enter_context(_exchanged(torch, "linspace", _evenly(torch.linspace)))
         for owner, name in ((torch, "max_pool2d"), (F, "avg_pool1d"), (F, "avg_pool2d")):
             whole = _over_all(getattr(owner, name), int(name[-2]))
             stack.enter_context(_exchanged(owner, name, whole))

@@ -59,6 +59,8 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
     dims = [builder.expression(d) for d in val.shape]
     if any(d not in builder.symbols and builder.size_of(d) is None for d in dims if not isinstance(d, int)):
         return None
+    if any(isinstance(arg, torch.SymFloat) for arg in call.args.values()):
+        return None
     if any(isinstance(arg, torch.SymInt) and name not in SIZES for name, arg in call.args.items()):
         return _counting_from(call, dims)
     if _mixes_places(call):
@@ -136,16 +138,16 @@ def as_tensor(call: Call, size: torch.SymInt | torch.SymFloat) -> Value | None:
     """
     expr = call.builder.expression(size)
     if isinstance(size, torch.SymFloat):
-        return _function_of_size(call, expr)
+        return _function_of_size(call, expr, float)
     found = call.builder.size_of(expr)
     if not isinstance(found, str):
-        return None
+        return _function_of_size(call, expr, int)
     _, most = limits_of(_limited(call, found), call.builder.bounds)
     return materialize(call.builder, Prefix(torch.arange((most or 0) + 1), (1,), (expr,)), call.fx)
 
 
-def _function_of_size(call: Call, expr: Any) -> Value | None:
-    """Record a float that is computed of one named dimension: an element of the table of all its values."""
+def _function_of_size(call: Call, expr: Any, number: type[int] | type[float]) -> Value | None:
+    """Record a number that is computed of one named dimension: an element of the table of all its values."""
     symbols = list(getattr(expr, "free_symbols", ()))
     name = call.builder.symbols.get(symbols[0]) if len(symbols) == 1 else None
     if name is None:
@@ -154,7 +156,7 @@ def _function_of_size(call: Call, expr: Any) -> Value | None:
     least, most = call.builder.bounds[name]
     assert most is not None
     try:
-        values = [float(expr.subs(symbols[0], n)) if n >= least else 0.0 for n in range(most + 1)]
+        values = [number(expr.subs(symbols[0], n)) if n >= least else number(0) for n in range(most + 1)]
     except TypeError:  # torch knows no number for it
         return None
     return materialize(call.builder, Prefix(torch.tensor(values), (1,), (symbols[0],)), call.fx)
