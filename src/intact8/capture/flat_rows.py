@@ -37,7 +37,9 @@ def index_samples(gm: GraphModule) -> None:
             samples = added_like(node, aten.unsqueeze.default, samples, -1)
         rows = added_like(node, aten.index.Tensor, x, [samples, index])
         if node.meta["val"].ndim == x.meta["val"].ndim - 1:
-            rows = added_like(node, aten.reshape.default, rows, [-1, *x.meta["val"].shape[2:]])
+            with gm.graph.inserting_before(node):
+                rows = gm.graph.call_function(aten.reshape.default, (rows, [-1, *x.meta["val"].shape[2:]]))
+            rows.meta = dict(node.meta)
         node.replace_all_uses_with(rows)
         gm.graph.erase_node(node)
         _erase(before)

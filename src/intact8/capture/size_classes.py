@@ -104,6 +104,12 @@ def cancelled(expr: Any) -> Any:
     return even.xreplace({dummy: part for part, dummy in rounded.items()})
 
 
+def assumed(environment: Any) -> list[Any]:
+    """Return what the export took for granted: guards, and what torch 2.8 leaves to be asserted when it runs."""
+    asserted = getattr(environment, "deferred_runtime_asserts", {}).values()
+    return [*getattr(environment, "guards", ()), *(each for several in asserted for each in several)]
+
+
 def conditions(guards: Sequence[Any]) -> list[Any]:
     """Return what the export took for granted of sizes, as sympy expressions: that some are equal, and what the model
     itself asks. Torch's own questions, such as whether a size is not 1, are about the layout of memory."""
@@ -332,6 +338,7 @@ __all__ = [
     "LONGEST_PERIOD",
     "SizeClass",
     "SizeClassError",
+    "assumed",
     "cancelled",
     "conditions",
     "find_classes",

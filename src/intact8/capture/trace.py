@@ -35,7 +35,7 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.size_classes import SizeClass, SizeClassError, conditions
+from intact8.capture.size_classes import SizeClass, SizeClassError, assumed, conditions
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
@@ -369,14 +369,14 @@ def _build(
     unread = unread_writes(program.graph)
     builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes
-    guards = _classify(builder, program, layout, wanted, classes)
-    known = len(guards)
+    environment = _classify(builder, program, layout, wanted, classes)
+    known = len(assumed(environment))
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
     summed = (node.shape for node in builder.nodes.values() if node.op in ("matmul", "softmax"))
     builder.limit_products([dim for shape in summed for dim in shape])
     builder.require_seen(wanted)
-    if len(guards) > known:
+    if len(guards := assumed(environment)) > known:
         later = builder.classes_of(conditions(guards), builder.classes)
         if later != builder.classes:
             what = "operations of the model need classes of sizes"
@@ -468,16 +468,17 @@ def _state(
 
 def _classify(
     builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic, classes: Mapping[Any, SizeClass]
-) -> Sequence[Any]:
-    """Find the classes of sizes for which the export holds; return its guards, which grow as formulas are traced."""
-    guards: Sequence[Any] = []
+) -> Any:
+    """Find the classes of sizes for which the export holds; return what holds its guards, which grow as formulas are
+    traced."""
+    environment: Any = None
     for key, axis, size in _named(program, layout, wanted):
         if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
             builder.examples[size.node.expr] = int(size.node.hint)
             builder.asked[size.node.expr] = wanted.names[key][axis]
-            guards = size.node.shape_env.guards
-    builder.classify(guards, classes)
-    return guards
+            environment = size.node.shape_env
+    builder.classify(assumed(environment), classes)
+    return environment
 
 
 def _named(program: ExportedProgram, layout: InputLayout, wanted: Dynamic) -> Iterator[tuple[str, int, Any]]:
