@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.arithmetic.unary_functions import UNARY
+from intact8.capture import capture
+from intact8.capture.execute import run_float
 from intact8.capture.ops_products import by_groups
 from intact8.engines import engine_status
 
@@ -384,6 +386,37 @@ def test_convolution_with_a_computed_weight_is_a_product_of_windows() -> None:
         return F.conv2d(x, weight, torch.ones(4), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
 
     check(Function(convolved), x, batches=(2,))
+
+
+class OfEach(nn.Module):
+    """Convolutions whose weights each sample makes, as in StyleGAN2 and CondConv; a search for a template."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.weight, self.style = how, nn.Parameter(torch.randn(1, 3, 3, 3, 3) * 0.2), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        if self.how == "search":
+            return F.conv2d(x.reshape(1, batch * channels, height, width), x[:, :, 1:3, 1:4], groups=batch)[0, :, None]
+        weight = (self.weight * (self.style(z) + 1).view(batch, 1, 3, 1, 1)).view(batch * 3, 3, 3, 3)
+        flat = x.reshape(1, batch * channels, height, width)
+        if self.how == "larger":
+            y = F.conv_transpose2d(flat, weight, stride=2, padding=1, groups=batch)
+        else:
+            y = F.conv2d(flat, weight, padding=1, stride=2, groups=batch)
+        return y.view(batch, 3, *y.shape[2:])
+
+
+@pytest.mark.parametrize("how", ["search", "larger", "smaller"])
+def test_convolutions_in_as_many_groups_as_samples_follow_the_batch(how: str) -> None:
+    model = OfEach(how).eval()
+    captured = capture(model, (torch.randn(2, 3, 6, 5), torch.randn(2, 4)))
+    assert captured.graph.dynamic_batch
+    for batch in (1, 2, 5):
+        x, z = torch.randn(batch, 3, 6, 5), torch.randn(batch, 4)
+        found = run_float(captured.graph, captured.tensors(), captured.flatten((x, z)))
+        torch.testing.assert_close(found[captured.graph.outputs[0]], model(x, z), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("images", [False, True])

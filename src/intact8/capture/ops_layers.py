@@ -56,6 +56,8 @@ def with_computed_weight(
     groups, kernel = (rest[-1] if rest else 1), weight.shape[2:]
     if isinstance(padding, str):
         return NotImplemented
+    if isinstance(groups, torch.SymInt):
+        return each_with_its_own(x, weight, bias, groups, (stride, padding, dilation))
     if len(kernel) == 1:
         high = ([one, *spatial(given, 1)] for one, given in ((1, stride), (0, padding), (1, dilation)))
         return with_computed_weight(x.unsqueeze(2), weight.unsqueeze(2), bias, *high, groups).squeeze(2)
@@ -66,6 +68,27 @@ def with_computed_weight(
     y = torch.matmul(weight.reshape(groups, weight.shape[0] // groups, -1), columns)
     y = y.reshape(x.shape[0], weight.shape[0], rows, -1)
     return y if bias is None else y + bias[:, None, None]
+
+
+def of_each_group(channels: Any, groups: Any) -> int:
+    """Return how many of the channels are in each group, a number also where there are as many groups as samples."""
+    one, other = (n.node.hint if isinstance(n, torch.SymInt) else n for n in (channels, groups))
+    return int(one // other)
+
+
+def each_with_its_own(x: Tensor, weight: Tensor, bias: Tensor | None, groups: torch.SymInt, how: Any) -> Any:
+    """Compute a convolution in as many groups as there are samples, which stand side by side as the channels of one:
+    every sample has weights of its own."""
+    of_each = of_each_group(weight.shape[0], groups)
+    if x.shape[0] != 1 or bias is not None or len(weight.shape) != 4:
+        return NotImplemented
+    count = x.shape[1] // weight.shape[1]
+    (sh, sw), (ph, pw), (dh, dw) = (spatial(v, 2) for v in how)
+    height = (x.shape[2] + 2 * ph - dh * (weight.shape[2] - 1) - 1) // sh + 1
+    samples = x.reshape(count, weight.shape[1], *x.shape[2:])
+    columns = F.unfold(samples, weight.shape[2:], (dh, dw), (ph, pw), (sh, sw))
+    y = torch.matmul(weight.reshape(count, of_each, -1), columns)
+    return y.reshape(1, count * of_each, height, -1)
 
 
 def transposed_with_computed_weight(
@@ -88,7 +111,8 @@ def transposed_with_computed_weight(
             x = spread.flatten(dim, dim + 1).narrow(dim, 0, (size - 1) * step + 1)
         edge = apart * (weight.shape[dim] - 1) - cut_off
         x = F.pad(x, [0, 0] * (x.dim() - dim - 1) + [edge, edge + more])
-    turned = weight.flip(*range(2, weight.dim())).reshape(groups, -1, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
+    inputs = of_each_group(weight.shape[0], groups)
+    turned = weight.flip(*range(2, weight.dim())).reshape(-1, inputs, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
     return with_computed_weight(x, turned, bias, 1, 0, dilation, groups)
 
 
