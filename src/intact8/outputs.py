@@ -85,6 +85,8 @@ def rebuild(structure: Any, outputs: Sequence[Any], objects: Callable[[str, Mapp
     Example:
         >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])
         {'a': 'y', 'b': ['x', 'y']}
+        >>> rebuild({"pairs": [[["disparity", 0], 0], [1, 1]]}, ["x", "y"])
+        {('disparity', 0): 'x', 1: 'y'}
     """
     if isinstance(structure, int):
         return outputs[structure]
@@ -96,6 +98,9 @@ def rebuild(structure: Any, outputs: Sequence[Any], objects: Callable[[str, Mapp
         return [rebuild(s, outputs, objects) for s in structure["list"]]
     if "tuple" in structure:
         return tuple(rebuild(s, outputs, objects) for s in structure["tuple"])
+    if "pairs" in structure:
+        pairs = ((tuple(key) if isinstance(key, list) else key, inside) for key, inside in structure["pairs"])
+        return {key: rebuild(inside, outputs, objects) for key, inside in pairs}
     if "dict" in structure:
         return {key: rebuild(s, outputs, objects) for key, s in structure["dict"].items()}
     return objects(structure["object"], {key: rebuild(s, outputs, objects) for key, s in structure["fields"].items()})

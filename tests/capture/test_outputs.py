@@ -96,6 +96,7 @@ GIVEN: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
     "pool-indices": lambda m, y, x: F.max_pool2d(y[:, None], 2, return_indices=True),
     "pool-indices-used": lambda m, y, x: F.max_unpool2d(*F.max_pool2d(y[:, None], 2, return_indices=True), 2),
     "compared-with-infinity": lambda m, y, x: y * torch.isposinf(y),
+    "number-keys": lambda m, y, x: {1: y, 0: [y + 1, {("disparity", 0): y * 2, "mask": y * 3}]},
     "empty-slice": lambda m, y, x: torch.cat([y[..., :4] * 2, y[..., 4:]], -1),
 }
 
@@ -116,7 +117,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
     "layer-norm-moments": (lambda m, y, x: torch.native_layer_norm(y, [4], None, None, 1e-5), "output 1 of this"),
     "batch-size": (lambda m, y, x: (y, y.shape[0]), "a number that changes with the size of the input"),
     "infinity": (lambda m, y, x: (y, float("inf")), "the number inf is returned"),
-    "number-key": (lambda m, y, x: {1: y}, "a dict with the key 1"),
+    "odd-key": (lambda m, y, x: {1.5: y}, "a dict with the key 1.5"),
     "device": (lambda m, y, x: (y, y.device), "returns a device"),
     "known-to-torch-only": (lambda m, y, x: deque([y]), "returns a deque"),
     "computing-class": (lambda m, y, x: Doubled(y), "a class that computes when it is made is returned"),

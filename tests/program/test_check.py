@@ -65,6 +65,13 @@ BREAKS: dict[str, tuple[Break, str, str]] = {
     "input twice": (lambda p: replace(p, inputs=("x", "x", "bias")), "inputs", "twice"),
     "structure index": (lambda p: replace(p, structure={"list": [0, 2]}), "structure", "index 2"),
     "structure of booleans": (lambda p: replace(p, structure=True), "structure", "bad entry"),
+    "structure of a key of a list": (lambda p: replace(p, structure={"pairs": [[[[1]], 0]]}), "structure", "bad key"),
+    "structure of a key twice": (
+        lambda p: replace(p, structure={"pairs": [[1, 0], [1, 0]]}),
+        "structure",
+        "a key twice",
+    ),
+    "structure of no pairs": (lambda p: replace(p, structure={"pairs": [[1]]}), "structure", "bad entry"),
     "structure unknown": (lambda p: replace(p, structure={"set": [0]}), "structure", "bad entry"),
     "structure without a class": (
         lambda p: replace(p, structure={"object": 1, "fields": {"y": 0}}),

@@ -71,6 +71,10 @@ def test_a_file_has_the_lowest_version_that_can_hold_it(tmp_path: Path) -> None:
     with safe_open(save(program, tmp_path / "new"), framework="numpy") as file:
         assert file.metadata()["version"] == str(max(KINDS["matmul"].since, integrity.SINCE)) == "3"
     assert digest(load(tmp_path / "new")) == digest(program)
+    keyed = replace(program, structure={"tuple": [{"pairs": [[["scale", 0], 0]]}]})
+    with safe_open(save(keyed, tmp_path / "keyed"), framework="numpy") as file:
+        assert file.metadata()["version"] == "6"
+    assert load(tmp_path / "keyed").structure == keyed.structure
 
 
 def test_equal_programs_are_equal_files(path: Path, tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ class Graph:
         inputs: names of the input nodes, in the order of the flattened example inputs.
         outputs: names of the nodes returned, in the order of the flattened outputs (a node may occur twice).
         structure: how the outputs nest, as JSON: an int is an index into ``outputs``; {"list": […]}, {"tuple": […]},
-            {"dict": {key: …}}, {"object": class name, "fields": {key: …}} for dataclasses and named tuples;
+            {"dict": {key: …}}, {"pairs": [[key, …]]} where a key is a whole number or a tuple (a list here),
+            {"object": class name, "fields": {key: …}} for dataclasses and named tuples;
             {"none": true}; {"value": …} for numbers and strings.
         dynamic_batch: whether dimension 0 may change from call to call.
         dimensions: name of every other dimension that may → its least and its largest size; None: no limit.

@@ -217,7 +217,7 @@ def register_outputs(value: Any) -> None:
         return
     if isinstance(value, Mapping):
         for key in value:
-            _text_key(key)
+            _json_key(key)
     if type(value) in pytree.SUPPORTED_NODES or isinstance(value, (list, tuple, dict)):
         for child in (
             value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
@@ -328,7 +328,9 @@ def describe(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _described(value, tuple(f.name for f in dataclasses.fields(value)))
     if isinstance(value, Mapping):
-        inside = {_text_key(k): describe(v) for k, v in value.items()}
+        if not all(isinstance(key, str) for key in value):
+            return {"pairs": [[_json_key(key), describe(v)] for key, v in value.items()]}
+        inside = {key: describe(v) for key, v in value.items()}
         name = class_name(type(value))
         return {"object": name, "fields": inside} if name in MAPPINGS else {"dict": inside}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -346,12 +348,14 @@ def _described(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {"object": remember(type(value), names), "fields": {n: describe(getattr(value, n)) for n in names}}
 
 
-def _text_key(key: Any) -> str:
-    if isinstance(key, str):
-        return key
+def _json_key(key: Any) -> Any:
+    """Return a text, a whole number, or a list of such in place of a tuple of them."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if all(isinstance(part, str) or (isinstance(part, int) and not isinstance(part, bool)) for part in parts):
+        return list(key) if isinstance(key, tuple) else key
     what = f"the model returns a dict with the key {key!r:.40}"
-    remedy = "name the entries by strings, or return a list"
-    raise CaptureError(what, where="the model's output", why="a program file names outputs by text", remedy=remedy)
+    why = "a program file names outputs by texts, whole numbers and tuples of them"
+    raise CaptureError(what, where="the model's output", why=why, remedy="name the entries so, or return a list")
 
 
 @dataclasses.dataclass(frozen=True)

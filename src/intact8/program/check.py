@@ -239,6 +239,16 @@ def _check_structure(node: Any, count: int, depth: int) -> None:
         need(isinstance(children, list), f"bad entry {node!r:.60}")
         for child in children:
             _check_structure(child, count, depth + 1)
+    elif keys == {"pairs"}:
+        pairs, seen = node["pairs"], set()
+        good = isinstance(pairs, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+        need(good, f"bad entry {node!r:.60}")
+        for key, child in pairs:
+            parts = key if isinstance(key, list) else [key]
+            need(all(isinstance(part, str) or is_int(part) for part in parts), f"bad key {key!r:.60}")
+            seen.add(tuple(key) if isinstance(key, list) else key)
+            _check_structure(child, count, depth + 1)
+        need(len(seen) == len(pairs), f"a key twice in {node!r:.60}")
     elif keys in ({"dict"}, {"object", "fields"}):
         need("dict" in keys or isinstance(node["object"], str), f"bad entry {node!r:.60}")
         children = node["dict" if "dict" in keys else "fields"]

@@ -25,7 +25,8 @@ MOST_ENTRIES = 1 << 17
 """Tensors, and operations, of one program."""
 
 COMPUTED = 6
-"""Version of the format from which on sizes are products and quotients, too, and what has windows takes named ones."""
+"""Version of the format from which on sizes are products and quotients, too, and what has windows takes named ones, and
+outputs are in dicts whose keys are no texts."""
 
 OPERATORS = frozenset("*/(-")
 """Letters of sizes that are no sums of names."""
@@ -41,8 +42,19 @@ def lowest_version(program: Program) -> int:
 
     Never one without a checksum.
     """
-    computed = COMPUTED if any(_is_computed(op, program) for op in program.ops) else 1
+    new = _has_pairs(program.structure) or any(_is_computed(op, program) for op in program.ops)
+    computed = COMPUTED if new else 1
     return max((integrity.SINCE, computed, *(KINDS[op.kind].since for op in program.ops)))
+
+
+def _has_pairs(structure: Any) -> bool:
+    """Return whether outputs are in a dict whose keys are no texts."""
+    if not isinstance(structure, dict):
+        return False
+    if "pairs" in structure:
+        return True
+    named = structure.get("dict") or structure.get("fields") or {}
+    return any(map(_has_pairs, [*named.values(), *(structure.get("list") or structure.get("tuple") or [])]))
 
 
 def _is_computed(op: Op, program: Program) -> bool:
