@@ -369,6 +369,28 @@ def test_state_that_the_forward_pass_writes_is_refused() -> None:
         intact8.prepare(Counting().eval(), torch.randn(2, 3))
 
 
+class Masked(nn.Conv2d):
+    """A convolution that masks its weight in place whenever it runs, as in PixelCNN; ``decay`` shrinks it each time."""
+
+    def __init__(self, decay: float = 1.0) -> None:
+        super().__init__(3, 4, 3)
+        self.register_buffer("mask", (torch.arange(9) < 5).float().view(3, 3) * decay)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data *= self.mask
+        return super().forward(x)
+
+
+def test_a_weight_that_is_masked_in_place_is_masked_in_programs() -> None:
+    model, x = nn.Sequential(Masked(), nn.ReLU()).eval(), torch.rand(32, 3, 6, 6)
+    captured = capture(model, x)
+    found = run_float(captured.graph, captured.tensors(), captured.flatten((x,)))
+    torch.testing.assert_close(found[captured.graph.outputs[0]], model(x))
+    assert any("computed from 0.weight once, at capture: not trained" in note for note in captured.notes)
+    with pytest.raises(intact8.CaptureError, match="the forward pass changes weight"):
+        intact8.quantize(Masked(0.9).eval(), x)
+
+
 def test_constant_masks_choose_known_elements() -> None:
     mask = torch.tensor([True, False, True, True, False])
 

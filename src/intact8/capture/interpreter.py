@@ -11,11 +11,11 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
-from torch import Tensor
+from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import HANDLERS, SHORT, Call, Missing, NotFunctional, Prefix, Shape, Value
@@ -297,6 +297,8 @@ class Builder(ConstantStore, NamedSizes):
                 return flat[0]
             if owner is not None and call.op == "copy_" and torch.equal(flat[0], args[1]):
                 return flat[0]  # as ``self.table = self.table.to(x.device)`` leaves it
+            if owner is not None and (masked := self.written_once(target, args, kwargs)) is not None:
+                return masked
             if owner is not None:
                 what = f"the forward pass changes {owner}"
                 why = "a quantized program keeps no state between calls"
@@ -311,6 +313,27 @@ class Builder(ConstantStore, NamedSizes):
             result = target(*args, **kwargs)
         self.record(flat, target, args, kwargs, leaves([result]))
         return result
+
+    def written_once(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Tensor | None:
+        """Return what an operation writes into a tensor of the model's that it changes the first time only, as
+        ``self.weight.data *= self.mask``; the model keeps its own. None for other writes."""
+        pure, into = out_of_place(target), args[0]
+        if pure is None or not isinstance(into, Tensor):
+            return None
+        with torch.no_grad():
+            result = pure(*args, **kwargs)
+            again = pure(result, *args[1:], **kwargs)
+        if not torch.equal(result, again) or result.shape != into.shape or result.dtype != into.dtype:
+            return None
+        place = (into.data_ptr(), into.shape, into.stride())
+        tensors = {node: value for node, value in self.env.items() if isinstance(value, Tensor)}
+        same = {node: x for node, x in tensors.items() if (x.data_ptr(), x.shape, x.stride()) == place}
+        self.env |= dict.fromkeys(same, result)
+        source = next((x for x in same.values() if isinstance(x, nn.Parameter)), into)  # .data is detached from it
+        given = [source, *args[1:]]
+        flat = [a for a in leaves([*given, *kwargs.values()]) if isinstance(a, Tensor)]
+        self.record(flat, pure, given, kwargs, [result])
+        return cast(Tensor, result)
 
     def activation(self, call: Call, target: Any) -> Any:
         """Record an operation on activations, and follow what in-place operations and views do to memory."""

@@ -292,7 +292,7 @@ def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
 
 RELATIONS = {
     "Equality": "is",
-    "Unequality": "is not",
+    type(sympy.Ne(sympy.Symbol("a"), 0)).__name__: "is not",
     "StrictLessThan": "is less than",
     "LessThan": "is at most",
     "StrictGreaterThan": "is more than",
