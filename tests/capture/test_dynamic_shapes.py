@@ -180,6 +180,7 @@ def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str
         lambda y: F.scaled_dot_product_attention(y, y, y, is_causal=True),
         lambda y: torch.fft.rfft(y, dim=1).abs() + torch.fft.irfft(y, n=y.shape[1], dim=1)[:, : y.shape[1] // 2 + 1],
         lambda y: torch.arange(1300.0)[701 - y.shape[1] : 700 + y.shape[1]][None, ::2, None] * y,
+        lambda y: torch.arange(1300.0)[701 - y.shape[1] : 700 + y.shape[1] : 2][None, :, None] * y,
         lambda y: torch.arange(9.0)[9 - y.shape[1] :][None, :, None] * y,
         lambda y: (y * 5).clamp(0, y.shape[1] - 1),
         lambda y: (
@@ -187,7 +188,7 @@ def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str
         ),
         lambda y: torch.maximum(y.argmax(1).clamp(1, y.shape[1] // 2), y.argmin(1).clamp(max=y.shape[1])).float(),
     ],
-    ids=["flip", "causal", "fft", "window", "short window", "clamp", "even steps", "clamp of places"],
+    ids=["flip", "causal", "fft", "window", "steps", "short window", "clamp", "even steps", "clamp of places"],
 )
 def test_what_is_as_long_as_a_length_gets_a_limit(take: Any) -> None:
     model = Take(take).eval()
@@ -478,6 +479,12 @@ def test_what_is_largest_along_a_length_follows_it(take: Any, limits: dict[str, 
     model, dims = Take(take).eval(), {1: Dim("points", **limits)}
     captured = capture(model, torch.randn(2, 6, 4), dynamic_shapes={"x": dims})
     assert_same_at((3, 5, 6, 9, 64), captured, model, 4)
+
+
+def test_a_dimension_without_a_limit_is_warned_of_too() -> None:
+    asked = {"x": {1: Dim("sequence")}}
+    with pytest.warns(CaptureWarning, match=r"will take sequence up to 512.*torch.export.Dim"):
+        intact8.prepare(Take(lambda y: y.flip(1)), torch.zeros(2, 6, 4), dynamic_shapes=asked)
 
 
 class Rates(nn.Module):

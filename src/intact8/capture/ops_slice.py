@@ -22,10 +22,13 @@ def slice_(c: Call) -> Value:
     end = c["start"] + c["length"] if "length" in c.args else c["end"]
     if not isinstance(c.shape(x)[axis], int) and start == 0 and whole(c, axis):
         return x
-    if isinstance(start, torch.SymInt) and not _follows(c, start) and (found := window(c, x, axis, start)) is not None:
-        return found
+    step = c.args.get("step") or 1
+    if isinstance(start, torch.SymInt) and not _follows(c, start):
+        found = window(c, x, axis, start, step)
+        if found is not None:
+            return found
     bounds = [position(c, n, c.shape(x)[axis]) for n in (start, WHOLE if end is None else end)]
-    return cut(c, x, axis, bounds[0], bounds[1], c.args.get("step") or 1)
+    return cut(c, x, axis, bounds[0], bounds[1], step)
 
 
 def position(c: Call, n: Any, length: Dim) -> int | str:
@@ -55,9 +58,9 @@ def _follows(c: Call, place: torch.SymInt) -> bool:
     return c.builder.size_of(expr) is not None or (back is not None and limits_of(back, c.builder.bounds)[0] >= 1)
 
 
-def window(c: Call, x: Value, axis: int, start: torch.SymInt) -> Value | None:
+def window(c: Call, x: Value, axis: int, start: torch.SymInt, step: int) -> Value | None:
     """Record a slice that begins at a place that is computed of one dimension in any way, such as one that shrinks with
-    it: a gather of as many elements as the export says. None where several dimensions tell the place.
+    it: a gather of as many elements as the export says, ``step`` apart. None where several dimensions tell the place.
 
     The dimension gets a limit where a longer one would leave the tensor.
     """
@@ -74,17 +77,16 @@ def window(c: Call, x: Value, axis: int, start: torch.SymInt) -> Value | None:
         what = f"{name}, which has no largest size, tells where a slice begins"
         raise c.unlimited(what, name, why="the places are computed once, for every size")
     at = {n: [int(sympify(e).subs(symbol, n)) for e in (first, count, length)] for n in range(least, most + 1)}
-    inside = [n for n, (begin, many, end) in at.items() if begin >= 0 and many >= 1 and begin + many <= end]
+    inside = {n: b >= 0 and many >= 1 and b + (many - 1) * step < end for n, (b, many, end) in at.items()}
     shown = builder.counts[symbol]
-    if shown not in inside:
+    if not inside.get(shown, False):
         return None
-    while least not in inside or any(n not in inside for n in range(least, shown)):
-        least += 1
-    most = next((n - 1 for n in range(shown, most + 1) if n not in inside), most)
+    least = next((n + 1 for n in range(shown, least - 1, -1) if not inside[n]), least)
+    most = next((n - 1 for n in range(shown, most + 1) if not inside[n]), most)
     builder.bounds[name] = least, most
     starts = torch.tensor([at[n][0] if least <= n <= most else 0 for n in range(most + 1)])
     place = materialize(builder, Prefix(starts, (1,), (symbol,)), c.fx)
-    numbers = Prefix(torch.arange(max(at[n][1] for n in range(least, most + 1))), (count,))
+    numbers = Prefix(torch.arange(max(at[n][1] for n in range(least, most + 1))) * step, (count,))
     shape = [c.shape(x)[d] if d != axis else builder.size_of(count) for d in range(len(c.shape(x)))]
     index = c.emit("add", materialize(builder, numbers, c.fx), place, out=[shape[axis]], out_dtype="int64")
     thin = c.reshape(index, [n if d == axis else 1 for d, n in enumerate(shape)])

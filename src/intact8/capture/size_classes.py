@@ -282,7 +282,7 @@ def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
     shown = {f"{symbol}" for symbol in readable.free_symbols}
     sides = [in_words(side) for side in readable.args] if isinstance(readable, sympy.Rel) else []
     if len(sides) == 2 and sum(map(len, sides)) <= LONGEST_CONDITION:
-        what = f"the model works only where {sides[0]} {RELATIONS.get(type(readable).__name__, 'is')} {sides[1]}"
+        what = f"the model works only where {sides[0]} {RELATIONS[type(readable)]} {sides[1]}"
     else:
         what = f"the model works for some sizes of {' and '.join(sorted(shown))} only"
         what += ", which follow no rule that can be written in a line"
@@ -290,13 +290,13 @@ def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
     return CaptureError(what, where="dynamic_shapes", remedy=remedy)
 
 
-RELATIONS = {
-    "Equality": "is",
-    type(sympy.Ne(sympy.Symbol("a"), 0)).__name__: "is not",
-    "StrictLessThan": "is less than",
-    "LessThan": "is at most",
-    "StrictGreaterThan": "is more than",
-    "GreaterThan": "is at least",
+RELATIONS: dict[Any, str] = {
+    sympy.Eq: "is",
+    sympy.Ne: "is not",
+    sympy.Lt: "is less than",
+    sympy.Le: "is at most",
+    sympy.Gt: "is more than",
+    sympy.Ge: "is at least",
 }
 """Classes of sympy's relations, in words."""
 

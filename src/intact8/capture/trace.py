@@ -197,14 +197,17 @@ def _capture(
                 captured = _any_batch(example, dynamic_batch, named, tried)
                 limits = ", ".join(f"{name} up to {most}" for name, (_, most) in tried.bounds.items())
                 more = [f"{note}; {limits}" if limits else note]
-                if chosen := tried.bounds.keys() - (wanted.bounds.keys() | wanted.seen.keys()):
-                    most = " and ".join(f"{name} up to {tried.bounds[name][1]}" for name in sorted(chosen))
-                    more.append(f"{LIMITED}: {most}")
+                said = {name for name, (_, most) in wanted.bounds.items() if most is not None} | wanted.seen.keys()
+                chosen = [
+                    f"{name} up to {most}" for name, (_, most) in tried.bounds.items() if most and name not in said
+                ]
+                if chosen:
+                    more.append(f"{LIMITED}: {' and '.join(chosen)}")
                 return replace(captured, notes=(*captured.notes, *more))
             except LimitError as error:
                 refused: CaptureError = error
-                said = wanted.bounds.get(error.name, (1, None))[1]
-                limited = None if said is not None else _with_limit(error, tried, example, named)
+                asked = wanted.bounds.get(error.name, (1, None))[1]
+                limited = None if asked is not None else _with_limit(error, tried, example, named)
                 if limited is not None:
                     attempts.insert(at + 1, limited)
                 elif not wanted.found:
