@@ -203,7 +203,11 @@ def _between_any(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     takes the example's way for a limit."""
 
     def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = DEPENDS) -> Tensor:
-        free = _exporting() and compute_mode == DEPENDS and any(isinstance(n, torch.SymInt) for n in x1.shape)
+        free = (
+            _exporting()
+            and compute_mode == DEPENDS
+            and any(isinstance(n, torch.SymInt) for n in (*x1.shape, *x2.shape))
+        )
         return original(x1, x2, p, "donot_use_mm_for_euclid_dist" if free else compute_mode)
 
     return cdist
@@ -213,7 +217,8 @@ def _evenly(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a ``linspace`` that is exported for any number of steps; torch takes their number for the example's."""
 
     def linspace(start: Any, end: Any, steps: Any, **more: Any) -> Tensor:
-        if not _exporting() or not isinstance(steps, torch.SymInt) or not all(_is_number(n) for n in (start, end)):
+        known = not isinstance(steps, torch.SymInt) or not all(_is_number(n) for n in (start, end))
+        if not _exporting() or known or more.get("out") is not None or more.get("dtype") not in (None, torch.float32):
             return original(start, end, steps, **more)
         count: Any = steps
         numbers = torch.arange(count, dtype=torch.float32, device=more.get("device"))

@@ -101,6 +101,8 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
 def _rows_of_table(call: Call) -> int:
     """Return how long a dimension can be, of which the beginning of known indices of a table is as long; 0: unknown."""
     indices, symbols = call["indices"], call.builder.symbols
+    if not isinstance(indices, Prefix):
+        return 0
     along = [axis for axis, d in enumerate(indices.dims) if not isinstance(d, int) and symbols.get(d, None) is not None]
     if len(along) != 1 or indices.starts:
         return 0
