@@ -487,6 +487,39 @@ def test_a_dimension_without_a_limit_is_warned_of_too() -> None:
         intact8.prepare(Take(lambda y: y.flip(1)), torch.zeros(2, 6, 4), dynamic_shapes=asked)
 
 
+class Valid(nn.Module):
+    """Waves padded to a length that every layer divides, as in Demucs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([nn.Conv1d(2, 4, 8, 4), nn.Conv1d(4, 8, 8, 4)])
+        self.up = nn.ModuleList([nn.ConvTranspose1d(8, 4, 8, 4), nn.ConvTranspose1d(4, 2, 8, 4)])
+
+    def valid_length(self, length: int) -> int:
+        for _ in self.down:
+            length = max(math.ceil((length - 8) / 4) + 1, 1)
+        for _ in self.up:
+            length = (length - 1) * 4 + 8
+        return int(length)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[-1]
+        y = F.pad(x, (0, self.valid_length(length) - length))
+        for layer in (*self.down, *self.up):
+            y = layer(y).relu()
+        return y[..., :length]
+
+
+def test_a_length_that_is_rounded_up_by_floats_follows_the_input() -> None:
+    model = Valid().eval()
+    captured = capture(model, torch.randn(2, 2, 120), dynamic_shapes={"x": {2: "samples"}})
+    least, most = captured.graph.dimensions["samples"]
+    assert least < 40 and most is None
+    for length in (least, 77, 120, 501):
+        x = torch.randn(3, 2, length)
+        torch.testing.assert_close(outputs(captured, {"x": x}), model(x), atol=1e-5, rtol=1e-5)
+
+
 class Rates(nn.Module):
     """Features at two rates, of which one follows the other."""
 

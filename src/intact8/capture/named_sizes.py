@@ -260,10 +260,17 @@ class NamedSizes:
         return divided(known[0], known[1]) if quotient else None  # type: ignore[arg-type]
 
     def _at_least(self, dim: int | str | None, least: int) -> int | str | None:
-        """Return the larger of a number and a size where it is known which that is: None where it is not."""
+        """Return the larger of a number and a size, whose names get least sizes where that is the larger one in the
+        example only; None where it is not known which that is."""
         if isinstance(dim, str):
             known = all(name in self.bounds for name in names_of(dim))
-            return dim if known and (least_of(dim, self.bounds) or 0) >= least else None
+            if not known or (least_of(dim, self.bounds) or 0) >= least:
+                return dim if known else None
+            counts = {name: self.counts[symbol] for symbol, name in self.symbols.items() if name in names_of(dim)}
+            if len(counts) < len(names_of(dim)) or size_of(dim, counts) < least:
+                return None
+            self.raise_least(dim, least)
+            return dim
         return None if dim is None else max(dim, least)
 
     def difference_of(self, expr: Any) -> int | str | None:

@@ -11,11 +11,12 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._sympy import functions
 
 from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
@@ -470,6 +472,9 @@ def _followed(model: nn.Module, made: Callable[[], ExportedProgram]) -> Exported
     again: DataAttribute | KnownValues | SymbolicSizes = DataAttribute()
     try:
         exported = made()
+        if computed_sizes_are_numbers(exported):
+            with SymbolicSizes(model), suppress(Exception):
+                return made()
         if not any(isinstance(constant, FakeTensor) for constant in exported.constants.values()):
             return exported
     except Exception as error:
@@ -486,6 +491,23 @@ def _followed(model: nn.Module, made: Callable[[], ExportedProgram]) -> Exported
             if isinstance(again, SymbolicSizes) and again.place:
                 raise FixedSizeError(f"{again.place}: {COUNTED}") from error
             raise
+
+
+def computed_sizes_are_numbers(exported: ExportedProgram) -> bool:
+    """Return whether something that is computed of a size was made a number, as ``int(…)`` does, and the size was not:
+    it holds for what gives the same number."""
+    sizes = (size for node in exported.graph.find_nodes(op="placeholder") for size in _shape(node.meta.get("val")))
+    environment = next((size.node.shape_env for size in sizes if isinstance(size, torch.SymInt)), None)
+    equal = (guard.expr for guard in getattr(environment, "guards", ()) if isinstance(guard.expr, sympy.Eq))
+    return any(expr.rhs.is_Integer and expr.lhs.args and expr.lhs.atoms(*_ROUNDED) for expr in equal)
+
+
+def _shape(value: Any) -> Any:
+    return value.shape if isinstance(value, Tensor) else ()
+
+
+_ROUNDED = tuple(vars(functions)[name] for name in ("CeilToInt", "FloorToInt", "TruncToInt") if name in vars(functions))
+"""What rounds a quotient of sizes."""
 
 
 class FixedSizeError(Exception):
