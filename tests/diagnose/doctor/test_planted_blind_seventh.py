@@ -9,7 +9,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 from tests.diagnose.doctor.planted_blind_seventh import FAULTS, SOUND, plant, right
 from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
-QUICK: tuple[str, ...] = ("ledger_eps", "tagger_row_explodes")
+QUICK: tuple[str, ...] = ("ledger_eps",)
 """Those of which network and examination take a second or two."""
 
 MISSED: dict[str, str] = {

@@ -10,7 +10,7 @@ from tests.diagnose.doctor.blind_networks_sixth import REAL
 from tests.diagnose.doctor.planted_blind_sixth import FAULTS, SOUND, plant, right
 from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
-QUICK: tuple[str, ...] = ("engine_other_units", "engine_diverged", "rhythm_decayed", "rhythm_dilated")
+QUICK: tuple[str, ...] = ("engine_diverged", "rhythm_dilated")
 """Those of which network and examination take a second or two."""
 
 MISSED: dict[str, str] = {
