@@ -297,7 +297,7 @@ class Builder(ConstantStore, NamedSizes):
                 return flat[0]
             if owner is not None and call.op == "copy_" and torch.equal(flat[0], args[1]):
                 return flat[0]  # as ``self.table = self.table.to(x.device)`` leaves it
-            if owner is not None and (masked := self.written_once(target, args, kwargs)) is not None:
+            if owner is not None and (masked := self.written_once(call.fx, target, args, kwargs)) is not None:
                 return masked
             if owner is not None:
                 what = f"the forward pass changes {owner}"
@@ -314,9 +314,10 @@ class Builder(ConstantStore, NamedSizes):
         self.record(flat, target, args, kwargs, leaves([result]))
         return result
 
-    def written_once(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Tensor | None:
+    def written_once(self, fx: torch.fx.Node, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Tensor | None:
         """Return what an operation writes into a tensor of the model's that it changes the first time only, as
-        ``self.weight.data *= self.mask``; the model keeps its own. None for other writes."""
+        ``self.weight.data *= self.mask``; the model keeps its own. None for other writes, and where something reads
+        the tensor before, which the next call would find changed."""
         pure, into = out_of_place(target), args[0]
         if pure is None or not isinstance(into, Tensor):
             return None
@@ -328,6 +329,9 @@ class Builder(ConstantStore, NamedSizes):
         place = (into.data_ptr(), into.shape, into.stride())
         tensors = {node: value for node, value in self.env.items() if isinstance(value, Tensor)}
         same = {node: x for node, x in tensors.items() if (x.data_ptr(), x.shape, x.stride()) == place}
+        order = {node: at for at, node in enumerate(fx.graph.nodes)}
+        if any(user not in same and order.get(user, -1) < order[fx] for node in same for user in node.users):
+            return None
         self.env |= dict.fromkeys(same, result)
         source = next((x for x in same.values() if isinstance(x, nn.Parameter)), into)  # .data is detached from it
         given = [source, *args[1:]]
