@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, names_of
+from intact8.arithmetic.dimensions import Dim, limits_of, names_of
 from intact8.capture.model_code import is_models
 from intact8.capture.names import module_of
 from intact8.errors import CaptureError
@@ -237,6 +237,14 @@ class Call:
         error = LimitError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
         error.name, error.most = str(name), most or 0
         return error
+
+    def most_of(self, size: int | str, what: str, *, why: str) -> int:
+        """Return the largest of a size; raise LimitError, with the dimension that has no limit, where it has none."""
+        most = limits_of(size, self.builder.bounds)[1]
+        if most is None:
+            free = next(name for name in names_of(size) if self.builder.bounds[name][1] is None)
+            raise self.unlimited(what, free, why=why)
+        return most
 
     def in_place(self, into: str) -> NotFunctional:
         """Return the error for a write that cannot be followed."""

@@ -11,9 +11,21 @@ import sympy
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, limits_of, multiplied, names_of
+from intact8.arithmetic.dimensions import Dim, multiplied
 from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
-from intact8.capture.ops_shape import WHOLE, batch_of, concatenated, cut, expanded, gathered, grown, joined, spatial
+from intact8.capture.ops_shape import (
+    WHOLE,
+    batch_of,
+    concatenated,
+    cut,
+    expanded,
+    gathered,
+    grown,
+    joined,
+    spatial,
+    taken,
+)
+from intact8.capture.symbolic_constants import number_of
 from intact8.errors import CaptureError
 
 MAX_PIECES = 64
@@ -345,26 +357,10 @@ def flip(c: Call) -> Value:
     return x
 
 
-def most_of(c: Call, length: str) -> int:
-    """Return the largest of a size; raise LimitError where it has none."""
-    most = limits_of(length, c.builder.bounds)[1]
-    if most is None:
-        free = next(name for name in names_of(length) if c.builder.bounds[name][1] is None)
-        raise c.unlimited(f"{length} counts places", free, why="they are computed up to a largest size")
-    return most
-
-
-def number_of(c: Call, length: str) -> Value:
-    """Record a size that changes as a tensor of one element, int64."""
-    numbers, size = torch.arange(most_of(c, length) + 1), c.builder.symbolic(length)
-    return c.builder.materialize(Prefix(numbers, (1,), (size,)), c.fx)
-
-
 def reversed_along(c: Call, x: Value, axis: int, length: str) -> Value:
     """Record the reversal of a dimension that changes."""
-    most, shape, size = most_of(c, length), c.shape(x), c.builder.symbolic(length)
+    most = c.most_of(length, f"{length} counts places", why="they are computed up to a largest size")
+    size = c.builder.symbolic(length)
     last = c.builder.materialize(Prefix(torch.arange(most + 1) - 1, (1,), (size,)), c.fx)
     places = c.emit("sub", last, Prefix(torch.arange(most), (size,)), out=(length,), out_dtype="int64")
-    thin = c.reshape(places, [length if d == axis else 1 for d in range(len(shape))])
-    like = [batch_of(c, [])] if None in shape else []
-    return c.move("gather", x, expanded(c, thin, like, shape), out=shape, axis=axis)
+    return taken(c, x, axis, places)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, limits_of, names_of
+from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
 from intact8.capture.constants import FOLLOWING
 from intact8.capture.ops_pointwise import inverse
@@ -187,14 +187,11 @@ def of_each_head(c: Call, x: Value, heads: Dim) -> Value:
 
 def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
     """Return a mask that is true where a position may look: at itself and at what comes before."""
-    sizes = [n if n is None else limits_of(n, c.builder.bounds)[1] for n in (length, keys)]
-    if None in sizes:
-        name = next(n for n, size in zip((length, keys), sizes, strict=True) if size is None)
-        if name is None:
-            c.static(name)
-        free = next((n for n in names_of(name) if c.builder.bounds[n][1] is None), name)
-        raise c.unlimited(f"a causal mask as long as {name}", free, why="it has no largest size")
-    mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
+    sizes = [
+        c.static(n)[0] if n is None else c.most_of(n, f"a causal mask as long as {n}", why="it has no largest size")
+        for n in (length, keys)
+    ]
+    mask = torch.ones(sizes, dtype=torch.bool).tril()
     dims = tuple(c.builder.symbolic(n or 0) for n in (length, keys))
     return mask if all(isinstance(d, int) for d in dims) else c.builder.materialize(Prefix(mask, dims), c.fx)
 

@@ -283,6 +283,14 @@ def gathered(c: Call, x: Value, axis: int, places: list[int]) -> Value:
     return c.emit("gather", x, expanded(c, thin, like, wide), out=wide, out_dtype=c.dtype(x), axis=axis)
 
 
+def taken(c: Call, x: Value, axis: int, places: Value) -> Value:
+    """Record a gather at places that are computed, (count,), along one dimension."""
+    shape = resized(c, x, axis, c.shape(places)[0])
+    thin = c.reshape(places, [n if d == axis else 1 for d, n in enumerate(shape)])
+    like = [x if c.shape(x)[0] is None else batch_of(c, [])] if None in shape else []
+    return c.move("gather", x, expanded(c, thin, like, shape), out=shape, axis=axis)
+
+
 def joined(c: Call, x: Value, axis: int, pieces: list[tuple[int, int]]) -> Value:
     """Record a concatenation of slices of one tensor."""
     return concatenated(c, [cut(c, x, axis, a, b) for a, b in pieces if b > a], axis)

@@ -9,7 +9,7 @@ from sympy import sympify
 
 from intact8.arithmetic.dimensions import Dim, less, limits_of
 from intact8.capture.aten_call import Call, Prefix, Value, handles
-from intact8.capture.ops_shape import WHOLE, batch_of, cut, expanded
+from intact8.capture.ops_shape import WHOLE, cut, taken
 from intact8.capture.symbolic_constants import materialize
 
 
@@ -72,10 +72,9 @@ def window(c: Call, x: Value, axis: int, start: torch.SymInt, step: int) -> Valu
     if name is None or builder.size_of(count) is None or c.shape(x)[axis] is None:
         return None
     (symbol,) = free
-    least, most = builder.bounds[name]
-    if most is None:
-        what = f"{name}, which has no largest size, tells where a slice begins"
-        raise c.unlimited(what, name, why="the places are computed once, for every size")
+    what = f"{name}, which has no largest size, tells where a slice begins"
+    most = c.most_of(name, what, why="the places are computed once, for every size")
+    least = builder.bounds[name][0]
     at = {n: [int(sympify(e).subs(symbol, n)) for e in (first, count, length)] for n in range(least, most + 1)}
     inside = {n: b >= 0 and many >= 1 and b + (many - 1) * step < end for n, (b, many, end) in at.items()}
     shown = builder.counts[symbol]
@@ -87,8 +86,5 @@ def window(c: Call, x: Value, axis: int, start: torch.SymInt, step: int) -> Valu
     starts = torch.tensor([at[n][0] if least <= n <= most else 0 for n in range(most + 1)])
     place = materialize(builder, Prefix(starts, (1,), (symbol,)), c.fx)
     numbers = Prefix(torch.arange(max(at[n][1] for n in range(least, most + 1))) * step, (count,))
-    shape = [c.shape(x)[d] if d != axis else builder.size_of(count) for d in range(len(c.shape(x)))]
-    index = c.emit("add", materialize(builder, numbers, c.fx), place, out=[shape[axis]], out_dtype="int64")
-    thin = c.reshape(index, [n if d == axis else 1 for d, n in enumerate(shape)])
-    batches = [batch_of(c)] if None in shape else []
-    return c.emit("gather", x, expanded(c, thin, batches, shape), out=shape, axis=axis)
+    out = [builder.size_of(count)]
+    return taken(c, x, axis, c.emit("add", materialize(builder, numbers, c.fx), place, out=out, out_dtype="int64"))

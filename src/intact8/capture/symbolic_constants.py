@@ -16,7 +16,7 @@ import torch.fx
 from sympy import sympify
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, added, limits_of, names_of
+from intact8.arithmetic.dimensions import Dim, added
 from intact8.capture.aten_call import Call, Prefix, Value
 from intact8.capture.constants import leaves
 from intact8.capture.fx_nodes import written
@@ -144,8 +144,13 @@ def as_tensor(call: Call, size: torch.SymInt | torch.SymFloat) -> Value | None:
     found = call.builder.size_of(expr)
     if not isinstance(found, str):
         return _function_of_size(call, expr, int)
-    _, most = limits_of(_limited(call, found), call.builder.bounds)
-    return materialize(call.builder, Prefix(torch.arange((most or 0) + 1), (1,), (expr,)), call.fx)
+    return number_of(call, found)
+
+
+def number_of(call: Call, size: str) -> Value:
+    """Record a size that changes as a tensor of one element, int64; raise LimitError where it has no largest."""
+    numbers, place = torch.arange(_most(call, size) + 1), call.builder.symbolic(size)
+    return materialize(call.builder, Prefix(numbers, (1,), (place,)), call.fx)
 
 
 def _function_of_size(call: Call, expr: Any, number: type[int] | type[float]) -> Value | None:
@@ -154,9 +159,7 @@ def _function_of_size(call: Call, expr: Any, number: type[int] | type[float]) ->
     name = call.builder.symbols.get(symbols[0]) if len(symbols) == 1 else None
     if name is None:
         return None
-    _limited(call, name)
-    least, most = call.builder.bounds[name]
-    assert most is not None
+    least, most = call.builder.bounds[name][0], _most(call, name)
     try:
         values = [number(expr.subs(symbols[0], n)) if n >= least else number(0) for n in range(most + 1)]
     except TypeError:  # torch knows no number for it
@@ -292,7 +295,9 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
         else:
             begin = _size(c, start)
             assert begin is not None
-            cuts.append((axis, begin, _limited(c, added([begin, size]))))
+            end = added([begin, size])
+            _most(c, end)
+            cuts.append((axis, begin, end))
     value = builder.constant(builder.fold(c, torch.ops.aten.contiguous.default, [full], {}), fx)
     for axis, begin, end in cuts:
         shape = list(c.shape(value))
@@ -318,11 +323,7 @@ def _size(c: Call, size: Any) -> Dim:
     return found
 
 
-def _limited(c: Call, size: int | str) -> int | str:
-    """Return a size that has a limit."""
-    if limits_of(size, c.builder.bounds)[1] is None:
-        name = next(n for n in names_of(size) if c.builder.bounds[n][1] is None)
-        what = f"a constant as long as {size}, which has no largest size"
-        why = "constants are computed once, at the largest size"
-        raise c.unlimited(what, name, why=why)
-    return size
+def _most(c: Call, size: int | str) -> int:
+    """Return the largest of a size as long as which a constant is."""
+    what = f"a constant as long as {size}, which has no largest size"
+    return c.most_of(size, what, why="constants are computed once, at the largest size")

@@ -33,6 +33,7 @@ from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
+from intact8.capture.size_classes import assumed
 from intact8.capture.symbolic_sizes import SymbolicSizes
 from intact8.errors import CaptureError, InputError, IntactError
 
@@ -498,7 +499,7 @@ def computed_sizes_are_numbers(exported: ExportedProgram) -> bool:
     it holds for what gives the same number."""
     sizes = (size for node in exported.graph.find_nodes(op="placeholder") for size in _shape(node.meta.get("val")))
     environment = next((size.node.shape_env for size in sizes if isinstance(size, torch.SymInt)), None)
-    equal = (guard.expr for guard in getattr(environment, "guards", ()) if isinstance(guard.expr, sympy.Eq))
+    equal = (guard.expr for guard in assumed(environment) if isinstance(guard.expr, sympy.Eq))
     return any(expr.rhs.is_Integer and expr.lhs.args and expr.lhs.atoms(*_ROUNDED) for expr in equal)
 
 
