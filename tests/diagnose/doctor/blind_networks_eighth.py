@@ -5,24 +5,15 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.diagnose.doctor.blind_networks_seventh import Subject
 from torch import Tensor, nn
 
 Arrays = list[Tensor]
-
-
-@dataclass
-class Subject:
-    """A trained network, data held apart from training, and further arguments of the doctor."""
-
-    model: nn.Module
-    data: Arrays
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 def digits() -> tuple[Tensor, Tensor]:

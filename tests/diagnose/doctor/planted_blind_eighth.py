@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from tests.diagnose.doctor.blind_networks_eighth import (
     Wide,
     build,
 )
-from tests.diagnose.doctor.planting import train_on
+from tests.diagnose.doctor.planting import FaultWithAnswers, anew, collect, exchange, norms_of, registering, train_on
 from torch import Tensor, nn
 
 from intact8 import Scheme, recipes
@@ -54,66 +54,8 @@ class Case(planting.Case):
         self.data = [part[half:] for part in self.data]
 
 
-@dataclass
-class Fault(planting.Fault):
-    """A fault that has several right answers, each of which has places and causes of its own."""
-
-    others: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
-
-    def is_named_by(self, finding: Any) -> bool:
-        """Return whether a finding has one of the places of an answer, and one of the causes of the same."""
-        return super().is_named_by(finding) or any(
-            finding.cause in causes and finding.place.startswith(places) for places, causes in self.others
-        )
-
-
-FAULTS: dict[str, Fault] = {}
-
-
-def fault(subject: str, *answers: tuple[str, str]) -> Callable[[Callable[[Case], None]], None]:
-    """Register the decorated function as a fault; an answer has places, divided by commas (none is any), and causes."""
-    parts = [(tuple(places.split(",")), frozenset(causes.split())) for places, causes in answers]
-
-    def register(plant: Callable[[Case], None]) -> None:
-        words = (plant.__doc__ or "").strip()
-        FAULTS[plant.__name__] = Fault(subject, plant, parts[0][0], set(parts[0][1]), words, tuple(parts[1:]))
-
-    return register
-
-
-def anew(*layers: nn.Module) -> None:
-    """Initialize layers again."""
-    torch.manual_seed(8)
-    for layer in layers:
-        for module in layer.modules():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-
-
-def norms_of(model: nn.Module) -> list[Any]:
-    """Return the batch norms."""
-    return [module for module in model.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
-
-
-def collect(model: nn.Module, inputs: Tensor, norms: list[Any]) -> None:
-    """Give batch norms the statistics of inputs."""
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None
-        norm.train()
-    with torch.no_grad():
-        for batch in inputs.split(64):
-            model(batch)
-    for norm in norms:
-        norm.momentum = 0.1
-        norm.eval()
-
-
-def exchange(one: Tensor, other: Tensor) -> None:
-    """Exchange the values of two tensors."""
-    kept = one.detach().clone()
-    one.data.copy_(other.data)
-    other.data.copy_(kept)
+FAULTS: dict[str, FaultWithAnswers] = {}
+fault = registering(FAULTS)
 
 
 # --- a vision transformer -------------------------------------------------------------------------------------------

@@ -74,6 +74,72 @@ class Fault:
         return finding.cause in self.causes and any(finding.place.startswith(place) for place in self.places or {""})
 
 
+@dataclass
+class FaultWithAnswers(Fault):
+    """A fault that has several right answers, each of which has places and causes of its own."""
+
+    others: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
+
+    def is_named_by(self, finding: Any) -> bool:
+        """Return whether a finding has one of the places of an answer, and one of the causes of the same."""
+        return super().is_named_by(finding) or any(
+            finding.cause in causes and finding.place.startswith(places) for places, causes in self.others
+        )
+
+
+def registering(faults: dict[str, FaultWithAnswers]) -> Callable[..., Callable[[Callable[[Any], None]], None]]:
+    """Return a decorator that registers functions as faults of a set."""
+
+    def fault(subject: str, *answers: tuple[str, str]) -> Callable[[Callable[[Any], None]], None]:
+        """Register a function as a fault; an answer has places, divided by commas (none is any), and causes."""
+        parts = [(tuple(places.split(",")), frozenset(causes.split())) for places, causes in answers]
+
+        def register(plant: Callable[[Any], None]) -> None:
+            words = (plant.__doc__ or "").strip()
+            faults[plant.__name__] = FaultWithAnswers(
+                subject, plant, parts[0][0], set(parts[0][1]), words, tuple(parts[1:])
+            )
+
+        return register
+
+    return fault
+
+
+def anew(*layers: nn.Module) -> None:
+    """Initialize layers again."""
+    torch.manual_seed(8)
+    for layer in layers:
+        for module in layer.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+def collect(model: nn.Module, inputs: Tensor, norms: list[Any]) -> None:
+    """Give batch norms the statistics of inputs."""
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+        norm.train()
+    with torch.no_grad():
+        for batch in inputs.split(64):
+            model(batch)
+    for norm in norms:
+        norm.momentum = 0.1
+        norm.eval()
+
+
+def norms_of(model: nn.Module) -> list[Any]:
+    """Return the batch norms."""
+    return [module for module in model.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+
+
+def exchange(one: Tensor, other: Tensor) -> None:
+    """Exchange the values of two tensors."""
+    kept = one.detach().clone()
+    one.data.copy_(other.data)
+    other.data.copy_(kept)
+
+
 def train_on(case: Case, rate: float, steps: int, momentum: float = 0.9) -> None:
     """Train the network on its data in small batches with SGD, and return to evaluation mode."""
     torch.manual_seed(3)
