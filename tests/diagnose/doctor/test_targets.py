@@ -109,6 +109,14 @@ def test_what_is_no_target(y: Tensor) -> None:
     assert targets_of(batches(torch.zeros(8, 2), y), 1, torch.zeros(8, 3)) is None
 
 
+def test_order_of_classes_of_which_one_is_never_the_answer() -> None:
+    right = torch.tensor([0] * 60 + [1] * 3 + [2] * 10 + [3] * 10)
+    given = torch.tensor([0] * 63 + [3] * 10 + [2] * 10)
+    order = Targets(right, True).order(nn.functional.one_hot(given, 4).double())
+    assert order is not None and order.tolist() == [0, 1, 3, 2]
+    assert Targets(right, True).order(nn.functional.one_hot(right, 4).double()) is None
+
+
 def test_renumbered_classes() -> None:
     y = torch.arange(8) % 3
     targets = targets_of(batches(torch.zeros(8, 2), y), 1, torch.zeros(8, 3))

@@ -35,13 +35,67 @@ class Convolutions(nn.Module):
         return z
 
 
+class Steps(nn.Module):
+    """A layer, tanh, a recurrent layer, and the first step or all of them; a join that may be shuffled."""
+
+    def __init__(self, tanh: bool = True, mean: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tanh, self.mean = tanh, mean
+        self.map, self.memory, self.fc = nn.Linear(8, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.memory(self.map(x).tanh() if self.tanh else self.map(x))[0]
+        z: Tensor = self.fc(y.mean(1) if self.mean else y[:, -1])
+        return z
+
+
+class Shuffled(nn.Module):
+    """Two blocks whose joined halves are shuffled, or not."""
+
+    def __init__(self, both: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.both = both
+        self.a, self.b, self.c = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(8, 8, 1)
+        self.fc = nn.Linear(8, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.7)
+
+    def shuffle(self, x: Tensor) -> Tensor:
+        return x.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for index, layer in enumerate((self.a, self.b)):
+            kept, y = x.chunk(2, 1)
+            x = torch.cat([kept, layer(y).relu()], 1)
+            x = self.shuffle(x) if self.both or index == 0 else x
+        z: Tensor = self.fc(self.c(x).relu().mean((2, 3)))
+        return z
+
+
 class Attention(nn.Module):
     """Attention whose last word is classified; every setting of it can be another one."""
 
-    def __init__(self, step: int = -1, causal: bool = True, inverted: bool = False, turned: bool = False) -> None:
+    def __init__(
+        self,
+        step: int = -1,
+        causal: bool = True,
+        inverted: bool = False,
+        turned: bool = False,
+        turned_mask: bool = False,
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.step, self.causal, self.inverted, self.turned = step, causal, inverted, turned
+        self.step, self.causal, self.inverted, self.turned, self.turned_mask = (
+            step,
+            causal,
+            inverted,
+            turned,
+            turned_mask,
+        )
         self.qkv, self.mix, self.fc = nn.Linear(8, 24), nn.Linear(6, 6), nn.Linear(8, 5)
         nn.init.normal_(self.qkv.weight)
         nn.init.normal_(self.mix.weight)
@@ -50,7 +104,8 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(-1, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1)
         if self.causal:
-            scores = scores.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -1e4)
+            later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later.T if self.turned_mask else later, -1e4)
         hidden = x[..., :1].transpose(1, 2)[:, None] < -0.5
         scores = scores.masked_fill(~hidden if self.inverted else hidden, -1e4)
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 6, 8)
@@ -71,6 +126,10 @@ FAULTS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "dilation": (Convolutions, lambda: Convolutions(pads=(2, 0), dilation=1), "its dilation is 2, not 1"),
     "pooling": (Convolutions, lambda: Convolutions(mean=False), "it takes the mean, not the maximum"),
     "shortcut": (Convolutions, lambda: Convolutions(add=False), "is added to its results, a shortcut"),
+    "tanh": (Steps, lambda: Steps(tanh=False), "tanh follows"),
+    "mean": (Steps, lambda: Steps(mean=True), "it takes step 5 of 6, not all of them"),
+    "shuffle": (Shuffled, lambda: Shuffled(both=False), "the channels that it joins are shuffled in 2 groups"),
+    "transposed": (Attention, lambda: Attention(turned_mask=True), "its mask is transposed"),
     "step": (Attention, lambda: Attention(step=0), "it takes step 5 of 6, not step 0"),
     "causal": (Attention, lambda: Attention(causal=False), "no position sees those behind it"),
     "mask": (Attention, lambda: Attention(inverted=True), "its mask is inverted"),
@@ -83,7 +142,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
 def test_what_gives_all_answers_back_is_named(name: str) -> None:
     right, wrong, text = FAULTS[name]
     torch.manual_seed(1)
-    x = torch.randn(256, 6, 16 if right is Convolutions else 8)
+    x = torch.randn(256, 8, 5, 5) if right is Shuffled else torch.randn(256, 6, 16 if right is Convolutions else 8)
     good, bad = right(), wrong()
     with torch.no_grad():
         shift = good(x).mean(0)  # so that every class is the answer to some
@@ -100,4 +159,14 @@ def test_columns_in_another_order() -> None:
     with torch.no_grad():
         numbers = net(x)
     assert "columns 1 and 4 swapped" in Bed(net, x[:, [0, 4, 2, 3, 1, 5]], numbers.argmax(1)).said().message
+    assert "column 3 negated" in Bed(net, x * torch.tensor([1, 1, 1, -1, 1, 1.0]), numbers.argmax(1)).said().message
     assert "in the order 2, 0, 1" in Bed(net, x, numbers[:, [2, 0, 1]]).said().message
+
+
+def test_answers_of_the_place_before() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 5)), torch.randn(64, 9, 6)
+    with torch.no_grad():
+        classes = net(x).argmax(2)
+    finding = Bed(net, x, classes.roll(-1, 1)).said()
+    assert finding.place == "network" and "belong to the place before theirs" in finding.message

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from intact8.diagnose.doctor.float_causes import MOST
 from intact8.diagnose.doctor.float_network import FloatOutputs
+from intact8.diagnose.doctor.metric_targets import metric_targets
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets, targets_of
 
@@ -81,11 +82,15 @@ class Answers:
 
 
 def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | None:
-    """Judge the float network's first output by what follows the inputs in the data; None where nothing of use does."""
+    """Judge the float network's first output by what follows the inputs in the data, or all outputs by the metric.
+
+    None where nothing of use follows the inputs, and there is no metric from 0 to 1.
+    """
     output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
-    targets = targets_of(samples, inputs, output)
-    if targets is None or len(targets) != len(output):
+    targets = targets_of(samples, inputs, output) or metric_targets(exact, samples, inputs)
+    if targets is None or not output.dim() or len(targets) != len(output):
         return None
+    output = torch.cat([targets.taken(ys).cpu() for ys in exact.outputs])
     factor, losses = targets.tempered(output)
     renumbered, units, loss = targets.renumbered(output), targets.units(output), float(losses.mean())
     return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, loss)

@@ -19,6 +19,7 @@ from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noi
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, refused
 from intact8.diagnose.doctor.float_checks import dead_before_norms, proven, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.model_checks import unread
 from intact8.diagnose.doctor.network_checks import (
     batch_dependence,
     check_confidence,
@@ -108,7 +109,7 @@ def examine(
     findings += [*exploded(sim, seen), *(f for f in counted if f.place not in told)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     dead = [f for f in findings if f.cause == "dead_channels"]
-    shown_by_weights = [*untrained(sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
+    shown_by_weights = [*untrained(sim), *unread(network.model, sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
     findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
     findings = dead_before_norms(sim.graph, behind_statistics(findings, network, sim, answers, data))
     findings += islands(sim.placed, sim.recipe)

@@ -26,9 +26,9 @@ from intact8.simulation.weights.layout import output_first
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
 
-GROWN = 3.0
-"""What the median row of a layer makes of unit inputs from which its weights are large; layers of twenty-two trained
-networks stay below 2."""
+GROWN, HUGE = 3.0, 8.0
+"""What the median row of a layer makes of unit inputs from which its weights are large, and huge; layers of twenty-two
+trained networks stay below 2."""
 
 FEW = 1000
 """One weight in so many may be exceptional, and one at least."""
@@ -189,7 +189,7 @@ def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Find
         name: float(output_first(w, sim.graph.nodes[name]).flatten(1).norm(dim=1).median())
         for name, w in weights.items()
     }
-    grown = [name for name, gain in gains.items() if gain > (GROWN if killed else EXPLODED)]
+    grown = [name for name, gain in gains.items() if gain > (GROWN if killed else HUGE)]
     if not len(gains) > 1 or not (2 * len(grown) >= len(gains) + (not killed)):
         return []
     largest = max(gains.values())

@@ -9,7 +9,7 @@ from typing import Any
 
 from intact8.diagnose.doctor.causes import Cause, Measured
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, causes_first
-from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, Finding
+from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 
 ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4
 """Noise over signal of the outputs (20, 30 and 40 dB) from which a finding is an error, a warning, a note."""
@@ -125,4 +125,6 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
         return grave, finding.cause not in IN_WEIGHTS, -noise, rank, place
 
     first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES and not follows(f)]
+    if any(f.severity == "error" and f.place == CALIBRATION for f in findings):  # weights are equalized by these data
+        first = [f for f in first if "right" not in f.evidence]
     return (*causes_first(first, order), *sorted((f for f in findings if f not in first), key=key))

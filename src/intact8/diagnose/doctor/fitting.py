@@ -50,7 +50,7 @@ def fitting(sim: Simulation, samples: Samples, place: str) -> tuple[Repair, floa
         mean, variance = rows.mean(1), rows.var(1, correction=0)
         return off_by(*distance(mean, variance, seen_mean, seen, float(node.attrs["bn"]["eps"])))
 
-    before, answers = answers_with(sim, samples.first(SCREENED), found, before_norm)
+    before, answers = answers_with(sim, samples.first(SCREENED), found, last=before_norm)
     found, given = (
         [r for r, y in zip(found, answers, strict=True) if y is not None],
         [y for y in answers if y is not None],

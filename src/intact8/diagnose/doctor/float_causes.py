@@ -18,7 +18,7 @@ FEW_NUMBERS, COARSE = "few numbers", 1e-2
 """What weights were rounded to that hold few different numbers, and the noise over signal of such weights from which
 that explains a network that is wrong: rounding to 8 bits makes a thousandth of it."""
 
-PROOF = frozenset({"bound", "copies", "numbers"})
+PROOF = frozenset({"bound", "copies", "numbers", "zeros"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 OF_REPAIRS = frozenset({"recovers", "accuracy", "explains"})
@@ -92,6 +92,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     apart = [f for f in findings if not (grown and f.cause in COMPENSATING)]  # a scale may make up for what has grown
     explained = any("recovers" in f.evidence for f in apart)
     told = any({"explains", "healed"} & f.evidence.keys() for f in findings)
+    printed = any(f.cause == "stale_batch_norm" and "recovers" not in f.evidence for f in findings)
     whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen and not told
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
@@ -112,7 +113,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             enough = MOST if "few" in finding.evidence else NEARLY_ALL  # few weights look like it by chance
             if PROOF & finding.evidence.keys() and not told and recovers <= enough:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
-            inferred = finding.cause == "wrong_scale" and grown  # what weights and results themselves show comes first
+            # What weights and results themselves show comes before a scale, unless that gives nearly all back.
+            inferred = finding.cause == "wrong_scale" and (grown or (printed and recovers <= NEARLY_ALL))
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind
         return (0 if whole else 2), kind, 0
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from intact8.capture.graph import Graph
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
-from intact8.diagnose.doctor.float_causes import COARSE, MOST, NEARLY_ALL, OF_LAYERS, OF_REPAIRS, SAME, TRAIN_ON
+from intact8.diagnose.doctor.float_causes import COARSE, MOST, NEARLY_ALL, OF_LAYERS, OF_REPAIRS, PROOF, SAME, TRAIN_ON
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.statistics_checks import layer_before
@@ -108,14 +108,16 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     """
     wrong = bool(verdict) or any("recovers" in finding.evidence for finding in findings)
     repaired = {finding.place for finding in findings if "recovers" in finding.evidence}
+    # Statistics that are not those of what a layer makes say the same as its weights.
+    unlike = {f.place for f in findings if f.cause == "stale_batch_norm" and f.severity == "error"}
 
     def harmless(finding: Finding) -> bool:
         """With right answers, dead channels are, and a layer that lies as initialized by design."""
         if finding.cause == "dead_channels":
             whole = finding.evidence.get("share", 0.0) > NEARLY_ALL
             return "before" not in finding.evidence and not (whole and answers and not answers.surely_right)
-        by_design = "bound" in finding.evidence and "unlike" not in finding.evidence
-        return by_design and answers is not None and answers.surely_right
+        by_design = {"bound", "zeros", "tied"} & finding.evidence.keys() and "unlike" not in finding.evidence
+        return bool(by_design) and answers is not None and answers.surely_right
 
     out = []
     for finding in findings:
@@ -123,9 +125,10 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             out.append(finding)
             continue
         suspicious = finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
-        suspicious |= finding.evidence.get("rounding", 0.0) > COARSE
+        suspicious |= finding.evidence.get("rounding", 0.0) > COARSE or "unread" in finding.evidence
         diverged = answers is not None and "dead layers" in finding.evidence and not answers.surely_right
-        if diverged or (wrong and answers is not None and suspicious):
+        shown = bool(PROOF & finding.evidence.keys()) and finding.place in unlike
+        if diverged or shown or (wrong and answers is not None and suspicious):
             finding = replace(finding, severity="error")
         elif not wrong and answers is not None and harmless(finding):
             finding = replace(finding, severity="note")

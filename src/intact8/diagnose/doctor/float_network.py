@@ -94,16 +94,24 @@ def scored(metric: Metric, outputs: Any, batch: Chunk, inputs: int) -> float:
     Raises:
         InputError: the batch has no labels.
     """
-    given = batch.batch
-    if isinstance(given, Mapping):
-        labels = [given[key] for key in LABELS if key in given][:1]
+    value = metric(outputs, labels_of(batch.batch, inputs))
+    return float(numbers_of(value, metric, "doctor").mean())
+
+
+def labels_of(batch: Any, inputs: int) -> Any:
+    """Return what follows so many inputs in a batch, a tuple where that is several.
+
+    Raises:
+        InputError: the batch has no labels.
+    """
+    if isinstance(batch, Mapping):
+        labels = [batch[key] for key in LABELS if key in batch][:1]
     else:
-        labels = list(given[inputs:]) if isinstance(given, (tuple, list)) else []
+        labels = list(batch[inputs:]) if isinstance(batch, (tuple, list)) else []
     if not labels:
         remedy = "give batches (inputs…, labels), or leave the metric out"
         raise InputError("a metric, and data without labels", where="doctor", remedy=remedy)
-    value = metric(outputs, labels[0] if len(labels) == 1 else tuple(labels))
-    return float(numbers_of(value, metric, "doctor").mean())
+    return labels[0] if len(labels) == 1 else tuple(labels)
 
 
 def outputs_of(sim: Simulation, batch: Chunk) -> list[Tensor]:

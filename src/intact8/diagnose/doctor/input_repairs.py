@@ -13,8 +13,8 @@ from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import filling, source_of
 from intact8.simulation.simulation import Simulation
 
-MOST_COLUMNS = 20
-"""Columns of a table up to which any two are exchanged."""
+MOST_COLUMNS, MOST_SWAPPED = 20, 12
+"""Columns of a table up to which any two are exchanged, and channels of what has more dimensions."""
 
 INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs divided by 255": (2, lambda x: x / 255),
@@ -67,7 +67,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     graph = sim.graph
     for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
         of = f" as {name}" if len(graph.inputs) > 1 else ""
-        ways = {**INPUTS, **_columns(x)} if x.is_floating_point() else {**INDICES, **_filled(sim, name, x)}
+        ways = {**INPUTS, **_columns(x), **_signs(x)} if x.is_floating_point() else {**INDICES, **_filled(sim, name, x)}
         for text, (least, change) in ways.items():
             if x.dim() < least or x.dtype == torch.bool:
                 continue
@@ -80,9 +80,19 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return any two columns of a table swapped, and up to four channels, or sensors, in any order."""
     count = x.shape[1] if x.dim() == 2 else 0
     pairs = combinations(range(count), 2) if count <= MOST_COLUMNS else ()
-    found = {f"columns {a} and {b} swapped": (1, [{a: b, b: a}.get(i, i) for i in range(count)]) for a, b in pairs}
+
+    def swapped(a: int, b: int, count: int) -> list[int]:
+        return [{a: b, b: a}.get(i, i) for i in range(count)]
+
+    found = {f"columns {a} and {b} swapped": (1, swapped(a, b, count)) for a, b in pairs}
     for axis in {1, x.dim() - 1} if x.dim() > 2 else ():
-        if 2 < x.shape[axis] <= 4:
+        if 4 < x.shape[axis] <= MOST_SWAPPED:
+            swaps = list(combinations(range(x.shape[axis]), 2))
+            found |= {
+                f"numbers {a} and {b} of dimension {axis} swapped": (axis, swapped(a, b, x.shape[axis]))
+                for a, b in swaps
+            }
+        elif 2 < x.shape[axis] <= 4:
             orders = list(permutations(range(x.shape[axis])))[1:-1]  # the last one is the reverse
             found |= {f"dimension {axis} in the order {order}": (axis, list(order)) for order in orders}
 
@@ -90,6 +100,25 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
         return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
 
     return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()}
+
+
+def _signs(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return any one column of a table negated, or any of a few channels, or sensors, of signals."""
+    found: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {}
+    for axis in {1, x.dim() - 1} if x.dim() < 4 else {1}:
+        if 1 < x.shape[axis] <= MOST_COLUMNS:
+            what = "column {}" if x.dim() == 2 else f"number {{}} of dimension {axis}"
+            found |= {f"{what.format(i)} negated": (2, _negated(axis, i)) for i in range(x.shape[axis])}
+    return found
+
+
+def _negated(axis: int, at: int) -> Callable[[Tensor], Tensor]:
+    def change(x: Tensor) -> Tensor:
+        sign = torch.ones(x.shape[axis], device=x.device)
+        sign[at] = -1
+        return x * sign.reshape(-1, *[1] * (x.dim() - 1 - axis))
+
+    return change
 
 
 def _filled(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:

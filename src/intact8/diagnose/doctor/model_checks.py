@@ -17,6 +17,13 @@ from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.prepare import in_training_mode
 from intact8.simulation.simulation import Simulation
 
+NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.PReLU, *NORMS)
+"""Modules that a network has for what they compute."""
+
+ROWS = 256
+"""Rows of a weight, of every one of which the different numbers are counted."""
+
 DIVERGED, ANOTHER = 0.1, 0.5
 """Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
 gave that is lost."""
@@ -67,7 +74,7 @@ def rounded(model: nn.Module) -> list[Finding]:
         different = len(np.unique(some))
         if len(some) < LEAST:
             continue
-        if different < len(some) // 4:
+        if different < len(some) // 4 or _few_in_rows(weight):
             kinds = [FEW_NUMBERS] if different > 1 else []
         else:
             kinds = [n for n in ("bfloat16", "float16") if bool((weight.to(getattr(torch, n)).float() == weight).all())]
@@ -85,8 +92,42 @@ def rounded(model: nn.Module) -> list[Finding]:
     return findings
 
 
+def unread(model: nn.Module, sim: Simulation) -> list[Finding]:
+    """Return findings of layers with weights that nothing reads: a layer, or norm, may have been forgotten.
+
+    Of a recurrent layer that stands for several it is another one's state that is read: a warning. Other layers may be
+    there for training only: notes, which :func:`~intact8.diagnose.doctor.float_checks.proven` weighs.
+    """
+    used = {name for node in sim.graph for name in node.params.values()}
+    used |= {name for of, derived in sim.captured.derived.items() if of in used for name in derived.sources}
+    found = []
+    for path, module in model.named_modules():
+        names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]
+        left = [name for name in names if name not in used]
+        if not left or not isinstance(module, LAYERS):
+            continue
+        some = isinstance(module, nn.RNNBase) and len(left) < len(names)
+        what = f"{len(left)} of its {len(names)} weights and biases, {left[0]} first," if some else "its weights"
+        message = f"{what} take no part in any output"
+        remedy = "see that the network computes what it did in training: every layer in its place, and the last state"
+        level = "warning" if some else "note"
+        found.append(Finding("wrong_setting", path or NETWORK, level, message, remedy, evidence={"unread": left[:10]}))
+    return found if len(found) == 1 else [f for f in found if f.severity != "note"]
+
+
+def _few_in_rows(weight: Tensor) -> bool:
+    """Return whether every row of a weight holds few different numbers, as by a scale of its own."""
+    rows = [row[row != 0] for row in weight.reshape(len(weight), -1)[:ROWS].cpu()]
+    return all(len(row) >= LEAST // 4 and len(torch.unique(row)) <= len(row) // 2 for row in rows)
+
+
 def _rounding(weight: Tensor) -> float:
     """Return the noise over signal of rounding to the numbers that a weight holds, if any between them was possible."""
+    if weight.dim() > 1 and _few_in_rows(weight):  # more numbers in all than in any row
+        power = weight.double().square().mean()
+        return float(
+            sum(_rounding(row) * row.double().square().mean() for row in weight.flatten(1)) / len(weight) / power
+        )
     numbers, counts = torch.unique(weight.double(), return_counts=True)
     gaps = numbers.diff()
     widths = torch.cat([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])

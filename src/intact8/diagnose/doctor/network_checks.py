@@ -256,7 +256,8 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
         if layer in layers and large and not reads_nothing_new(seen, layer):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
-            severity = "error" if dead >= MOSTLY_DEAD * channels else "warning"
+            mostly = dead >= MOSTLY_DEAD * channels and (channels >= LEAST_CHANNELS or dead == channels)
+            severity = "error" if mostly else "warning"
             found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])
 

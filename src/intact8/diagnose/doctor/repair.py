@@ -32,6 +32,7 @@ class Repair:
         order: in which it takes its inputs, where it is another one.
         compute: what gives the result, if not ``node`` does, of its inputs and of the network's by name.
         also: put right with it.
+        unusual: whether the network itself shows that what is put right is unusual, so that less must come of it.
     """
 
     cause: str
@@ -46,6 +47,7 @@ class Repair:
     order: tuple[int, ...] = ()
     compute: Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor] | None = None
     also: tuple[Repair, ...] = ()
+    unusual: bool = False
 
     def parts(self) -> Iterator[Repair]:
         """Yield it and what is put right with it."""

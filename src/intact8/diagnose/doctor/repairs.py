@@ -20,6 +20,7 @@ from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
     UNCHANGED,
     function_of,
+    only_source,
     otherwise,
     with_function,
     word_of,
@@ -45,7 +46,9 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     """Yield the repairs to try on a network."""
     given, trained = sim.captured.graph.nodes, dict(sim.named_parameters())
     nodes = [n for n in sim.graph if n.name in given and n.dtype == "float32" and not n.moves and n.op not in UNCHANGED]
-    nodes = [n for n in nodes if n.op != "constant" or n.params["value"] in trained]
+    nodes = [
+        n for n in nodes if n.op != "constant" or n.params["value"] in trained or only_source(sim, n.params["value"])
+    ]
     statistics, sizes = statistics_of(sim, samples)
     usual, users = usual_function(sim.graph), sim.graph.users()
     yield from of_inputs(sim, samples)
@@ -92,7 +95,7 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
         if eps > LARGE_EPS:
             plain = {**attrs, "eps": USUAL_EPS}
             changed = replace(node, attrs={**node.attrs, role: plain} if role else plain)
-            yield Repair("wrong_setting", f"its eps is not {eps:.3g}", changed)
+            yield Repair("wrong_setting", f"its eps is not {eps:.3g}", changed, unusual=True)
     if node.op == "softmax":
         for axis in range(1, len(node.shape)):
             if axis != node.attrs["axis"]:

@@ -171,7 +171,7 @@ def doctor(
     exact.weigh(units)
     # What is put right in float chooses no recipe, and the more samples the surer it is.
     more = Samples((*chosen.batches, *better.first(EXAMINED).batches))
-    judged = more, answers_of(FloatOutputs(before, more, None), more, len(before.graph.inputs))
+    judged = more, answers_of(FloatOutputs(before, more, score), more, len(before.graph.inputs))
     found = examine(network, before, given, chosen, step, known, answers, judged, began + budget / 2, budget)
     search = RecipeSearch(network, exact, given, better, candidate, before, until=began + budget)
     refusal = refused(found.findings)

@@ -46,7 +46,7 @@ def behind_statistics(
             continue
         name, fit = finding.evidence["batch_norm"], fitting(sim, samples, finding.place)
         if fit is not None and answers is not None and fit[0].cause == INPUTS_ARE_WRONG:
-            changed = answered_with(sim, samples, fit[0])
+            changed = answered_with(sim, samples, fit[0], answers.targets)
             # Statistics of other inputs make them fit as well; only the right inputs give right answers.
             if changed is None or answers.targets.score(changed) <= answers.score:
                 fit = None
@@ -117,10 +117,10 @@ def _reads_input(graph: Graph, node: Node) -> bool:
 
 
 def _score(network: FloatNetwork, samples: Samples, answers: Answers) -> float:
-    """Return the score of another network's first output."""
-    leaves = torch.utils._pytree.tree_leaves
-    outputs = [next(y for y in leaves(network(batch)) if isinstance(y, Tensor)).cpu() for batch in samples]
-    return answers.targets.score(torch.cat(outputs))
+    """Return the score of another network's outputs."""
+    leaves, targets = torch.utils._pytree.tree_leaves, answers.targets
+    outputs = [[y for y in leaves(network(batch)) if isinstance(y, Tensor)] for batch in samples]
+    return targets.score(torch.cat([targets.taken(ys).cpu() for ys in outputs]))
 
 
 def _renewed(network: FloatNetwork, samples: Samples, names: list[str] | None) -> FloatNetwork:

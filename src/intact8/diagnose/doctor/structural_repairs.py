@@ -249,17 +249,33 @@ def _before(graph: Graph, node: Node, op: str) -> Node | None:
     return None
 
 
+def _scaled(graph: Graph, softmax: Node, product: Node) -> bool:
+    """Return whether scores, or what they are the products of, are multiplied by a number."""
+    ways = [softmax.inputs[0], *product.inputs]
+    while ways:
+        node = graph.nodes[ways.pop()]
+        chain = node.attrs["chain"] if node.op == "table" else []
+        if node.op == "mul" or any(part["op"] == "affine_scalar" for part in chain):
+            return True
+        if node is not product and (node.moves or node.op in UNCHANGED or node.op in ("add", "masked_fill")):
+            ways += node.inputs[:1]
+    return bool(product.attrs.get("mul", 1.0) != 1.0)
+
+
 def _scores(graph: Graph) -> Iterator[Repair]:
     """Yield attention whose scores are divided by the root of the size of a head, in all places, or are not twice."""
-    found = [_before(graph, node, "matmul") for node in graph if node.op == "softmax"]
-    scores = list({node.name: node for node in found if node is not None}.values())
+    found = [(node, _before(graph, node, "matmul")) for node in graph if node.op == "softmax"]
+    pairs = [(node, product) for node, product in found if product is not None]
+    scores = list({product.name: product for _, product in pairs}.values())
     sizes = {graph.nodes[node.inputs[0]].shape[-1] for node in scores}
     size = next(iter(sizes)) if len(sizes) == 1 else None
     if not isinstance(size, int) or size < 2:
         return
+    bare = not any(_scaled(graph, *pair) for pair in pairs)
     for factor, how in ((size**-0.5, "divided"), (size**0.5, "multiplied")):
         text = f"scores of attention are {how} by the root of {size}, the size of a head"
-        parts = [Repair("wrong_setting", text, node, gain=factor) for node in scores]
+        unusual = bare and how == "divided"
+        parts = [Repair("wrong_setting", text, node, gain=factor, unusual=unusual) for node in scores]
         yield replace(parts[0], also=tuple(parts[1:]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +43,10 @@ class Targets:
     def __len__(self) -> int:
         return len(self.values)
 
+    def taken(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return what is judged of the network's outputs, (N, …): the first one."""
+        return outputs[0]
+
     def first(self, count: int) -> Targets:
         """Return those of the first samples."""
         return replace(self, values=self.values[:count])
@@ -73,8 +78,12 @@ class Targets:
         A column that is foretold worse than by its mean counts as one of which nothing is explained.
         """
         if self.classes:
-            return float((self._scores(output).argmax(1) == self._index()).double().mean())
+            return float(self.rights(output).mean())
         return float((1 - self._errors(output).mean((0, 2))).clamp(min=0).mean())
+
+    def rights(self, output: Tensor) -> Tensor:
+        """Return the share of right classes of every sample, float64 (N,)."""
+        return (self._scores(output).argmax(1) == self._index()).double().mean(1)
 
     def renumbered(self, output: Tensor) -> float:
         """Return the score if the network's classes were numbered otherwise, or its numbers were in other units."""
@@ -96,10 +105,10 @@ class Targets:
             scores, index = self._scores(output), self._index()
             given = nn.functional.one_hot(scores.argmax(1), scores.shape[1]).flatten(0, 1).double()
             like = nn.functional.one_hot(index, scores.shape[1]).flatten(0, 1).double().T @ given
+            order = _assigned(like)
         else:
             right, given = (self._columns(t).movedim(1, 0).flatten(1) for t in (self.values, output))
-            like = torch.corrcoef(torch.cat([right, given])).nan_to_num(0.0)[: len(right), len(right) :]
-        order = like.argmax(1)
+            order = torch.corrcoef(torch.cat([right, given])).nan_to_num(0.0)[: len(right), len(right) :].argmax(1)
         sorted_ = torch.arange(len(order))
         return order if torch.equal(order.sort().values, sorted_) and not torch.equal(order, sorted_) else None
 
@@ -164,6 +173,24 @@ class Targets:
         scores = output if output.shape[2:] == self.values.shape[1:] else output.movedim(-1, 1)
         scores = scores.reshape(len(scores), scores.shape[1], -1)
         return scores[:, :, :: max(1, scores.shape[2] // PLACES)].double().cpu()
+
+
+def _assigned(counts: Tensor) -> Tensor:
+    """Return for every class the answer that is given to it most often, or the class to which an answer is.
+
+    A frequent class has the answers to others, too, so that either may tell. Classes that are no answer keep the rest.
+
+    Args:
+        counts: how often each answer (column) is given to each class (row).
+    """
+    order = counts.argmax(1)
+    given = counts.sum(0) > 0
+    of = counts.argmax(0)[given].tolist()
+    if len(set(order.tolist())) < len(counts) and len(set(of)) == len(of):
+        rest = [c for c in range(len(counts)) if c not in of]
+        order = torch.zeros_like(order)
+        order[[*of, *rest]] = torch.cat([given.nonzero(), (~given).nonzero()])[:, 0]
+    return order
 
 
 def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:

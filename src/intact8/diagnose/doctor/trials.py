@@ -21,7 +21,7 @@ from intact8.diagnose.doctor.repairs import repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import together
 from intact8.diagnose.doctor.targets import Targets
-from intact8.diagnose.doctor.wiring_repairs import answers_reordered
+from intact8.diagnose.doctor.wiring_repairs import answers_moved, answers_reordered
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
 
@@ -33,8 +33,13 @@ RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
 this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
 standard errors at most."""
 
-MOST, A_PART = 0.5, 0.12
-"""Share of the loss that is most of it, for which less sureness will do; and one for which twice as much is needed."""
+MOST, A_PART, SCALED = 0.5, 0.2, 0.6
+"""Share of the loss that is most of it, for which less sureness will do; one for which twice as much is needed; and one
+that another scale must take away, which makes up for many faults in part: the right one takes away nearly all."""
+
+MORE, RIGHTLY = 1.5, 0.1
+"""Standard errors by which more answers must be right with another scale, and the share of the wrong answers that must
+be put right where a loss may shrink because a network is more sure, or less."""
 
 WORSE = 2.0
 """Standard errors from which one repair is worse than another."""
@@ -62,6 +67,7 @@ class Repaired:
 
     Attributes:
         sureness: standard errors by which the loss is less, or more answers are right.
+        more: standard errors by which more answers are right, sample by sample.
         losses: the loss of every sample after it.
     """
 
@@ -69,6 +75,7 @@ class Repaired:
     accuracy: tuple[float, float]
     loss: tuple[float, float]
     sureness: float
+    more: float = math.inf
     losses: Tensor = field(default_factory=lambda: torch.zeros(0), repr=False, compare=False)
 
     def surely_worse(self, other: Repaired) -> bool:
@@ -87,24 +94,30 @@ class Repaired:
         """Whether it is no accident that this takes away much of the loss, or something extreme a part of it."""
         if self.accuracy[1] < self.accuracy[0]:
             return False
+        if self.repair.cause == "wrong_scale" and (self.more < MORE or not self.mends):  # else it is only more sure
+            return False
         if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
             return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
-        if "its eps" in self.repair.text:
+        if self.repair.unusual:
             return self.share > EXTREME and self.sureness > 2
-        extreme = isinstance(self.repair.gain, float) and not 1 / 16 < self.repair.gain < 16
         prepared = self.repair.cause == INPUTS_ARE_WRONG
-        least = EXTREME if extreme else RECOVERS
-        surer = self.share > MOST and self.repair.cause in DISCRETE
-        sure = SURE - 0.5 if extreme or prepared or surer else SURE
+        least = SCALED if self.repair.cause == "wrong_scale" else RECOVERS
+        surer = self.share > SCALED and self.repair.cause in DISCRETE
+        sure = SURE - 0.75 if surer else SURE - 0.5 if prepared or self.share > MOST else SURE
         if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
             least = min(least, NOISY)
         return self.share > least and self.sureness > sure
 
     @property
+    def mends(self) -> bool:
+        """Whether some of the wrong answers, or of the errors, are put right."""
+        return self.accuracy[1] - self.accuracy[0] >= RIGHTLY * (1 - self.accuracy[0])
+
+    @property
     def surely_a_part(self) -> bool:
         """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
         discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
-        return discrete and self.share > A_PART and self.sureness > 2 * SURE
+        return discrete and self.mends and self.share > A_PART and self.sureness > 2 * SURE
 
 
 def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: float = math.inf) -> list[Repaired]:
@@ -118,13 +131,14 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     """
     few = samples.first(SCREENED)
     candidates = list(repairs(sim, samples))
-    candidates += answers_reordered(sim, answers_with(sim, samples, [])[0], targets)
+    answers = answers_with(sim, samples, [], targets)[0]
+    candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
     candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
     now = targets.first(len(few))
     losses: list[tuple[float, Repair]] = []
     for start in range(0, len(candidates), AT_ONCE):
         some = candidates[start : start + AT_ONCE]
-        answered = zip(answers_with(sim, few, some)[1], some, strict=True)
+        answered = zip(answers_with(sim, few, some, targets)[1], some, strict=True)
         losses += [(float(now.losses(y).mean()), repair) for y, repair in answered if y is not None]
         if time.monotonic() > until:
             break
@@ -136,7 +150,7 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     results: list[Repaired] = []
     for start in range(0, len(finer), AT_ONCE):
         some = finer[start : start + AT_ONCE]
-        before, given = answers_with(sim, samples, some)
+        before, given = answers_with(sim, samples, some, targets)
         plain = targets.losses(before)
         pairs = zip(some, given, strict=True)
         results += [_judged(repair, before, after, plain, targets) for repair, after in pairs if after is not None]
@@ -155,13 +169,19 @@ def _likely(repair: Repair) -> int:
 def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:
     loss = targets.losses(after)
     gained = plain - loss
-    error = float(gained.std()) / len(gained) ** 0.5
     means = float(plain.mean()), float(loss.mean())
     scores = targets.score(before), targets.score(after)
-    sureness = float(gained.mean()) / max(error, 1e-30)
+    sureness, more = _standard_errors(gained), math.inf
     if targets.classes:  # few samples that are wrong by far have most of the loss, and make its mean unsure
         sureness = max(sureness, _by_scores(*scores, len(gained)))
-    return Repaired(repair, scores, means, sureness, loss)
+        more = _standard_errors(targets.rights(after) - targets.rights(before))
+    return Repaired(repair, scores, means, sureness, more, loss)
+
+
+def _standard_errors(values: Tensor) -> float:
+    """Return the mean of values of samples over its standard error."""
+    error = float(values.std()) / math.sqrt(len(values))
+    return float(values.mean()) / max(error, 1e-30)
 
 
 def _by_scores(before: float, after: float, count: int) -> float:
@@ -181,40 +201,50 @@ def _finer(found: list[Repair]) -> list[Repair]:
 
 
 def answers_with(
-    sim: Simulation, samples: Samples, candidates: Sequence[Repair], last: Node | None = None
+    sim: Simulation,
+    samples: Samples,
+    candidates: Sequence[Repair],
+    targets: Targets | None = None,
+    last: Node | None = None,
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Return the first output as it is and with every repair, (N, …); or what ``last`` gives, put in for its like.
+    """Return the output as it is and with every repair, (N, …); or what ``last`` gives, put in for its like.
 
-    What cannot be computed with a repair, as indices beyond a table, is None.
+    What cannot be computed with a repair, as indices beyond a table, is None. The output is what ``targets`` judge of
+    all of them, or the first one.
     """
     plain: list[Tensor] = []
     found: list[list[Tensor] | None] = [[] for _ in candidates]
     behind = {name: _behind(sim.graph, name) for repair in candidates for name in repair.names()}
     affected = [set[str]().union(*(behind[name] for name in repair.names())) for repair in candidates]
-    output, compute = sim.graph.outputs[0] if last is None else last.name, FloatExecutor(sim.tensors)
+    outputs, compute = [*sim.graph.outputs] if last is None else [last.name], FloatExecutor(sim.tensors)
+
+    def judged(given: Mapping[str, Tensor]) -> Tensor:
+        ys = [given[name] for name in outputs]
+        return ys[0] if targets is None else targets.taken(ys)
+
     with unquantized(sim), torch.no_grad():
         for inputs in joined(sim, samples):
             values = dict(zip(sim.graph.inputs, inputs, strict=True))
             nodes = [node for node in sim.graph.sized(inputs) if node.name not in values]
             if last is not None:
-                nodes = [*takewhile(lambda node: node.name != output, nodes), last]
+                nodes = [*takewhile(lambda node: node.name != outputs[0], nodes), last]
             for node in nodes:
                 values[node.name] = compute(node, [values[i] for i in node.inputs])
-            plain.append(values[output])
+            plain.append(judged(values))
             for i, repair in enumerate(candidates):
                 given = found[i]
                 if given is not None:
                     try:
                         feed = _fed(sim, repair, [node for node in nodes if node.name in affected[i]], values, last)
-                        given.append(feed.get(output, values[output]))
+                        given.append(judged({**values, **feed}))
                     except (ArithmeticError, IndexError, RuntimeError, ValueError):  # it does not fit this network
                         found[i] = None
     return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
 
 
-def answered_with(sim: Simulation, samples: Samples, repair: Repair) -> Tensor | None:
-    """Return the first output with a repair, (N, …); None where it does not fit."""
-    return answers_with(sim, samples, [repair])[1][0]
+def answered_with(sim: Simulation, samples: Samples, repair: Repair, targets: Targets) -> Tensor | None:
+    """Return the output that targets judge, with a repair, (N, …); None where it does not fit."""
+    return answers_with(sim, samples, [repair], targets)[1][0]
 
 
 def _fed(

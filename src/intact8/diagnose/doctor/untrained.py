@@ -24,6 +24,11 @@ weights than the second number: one untrained layer in fifty stays further below
 tried that PyTorch's own layers do not begin with."""
 
 
+SPARSE, EMPTY = 0.3, 0.1
+"""Share of zeros among the weights of one layer from which it was emptied, where other layers have hardly any; and the
+same where all weights of some inputs are 0."""
+
+
 def untrained(sim: Simulation) -> list[Finding]:
     """Return findings of layers whose weights are no result of training: warnings, as answers may be right anyway.
 
@@ -51,7 +56,8 @@ def untrained(sim: Simulation) -> list[Finding]:
         message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
         found = [weight_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
     found = [_unlike_trained(sim, f, {other.place for other in found}) for f in found]
-    found += [*_empty_tables(sim), *_copied_layers(sim, {f.place for f in found})]
+    found += [*_empty_tables(sim), *_copied_layers(sim, {f.place for f in found}), *_copied_tables(sim)]
+    found += _emptied(sim, {f.place for f in found})
     found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
@@ -103,6 +109,41 @@ def _empty_tables(sim: Simulation) -> list[Finding]:
         weight_finding("wrong_weights", owner_of(sim, place), f"{values[place]} {text}", numbers=text)
         for place, text in one.items()
     ]
+
+
+def _emptied(sim: Simulation, told: Collection[str]) -> list[Finding]:
+    """Return findings of layers of whose weights many are 0, or all of some inputs, unlike those of other layers."""
+    shares, columns = {}, {}
+    for node in sim.graph:
+        weight = sim.tensors[node.params["weight"]].detach() if node.op in ("conv", "linear") else torch.zeros(0)
+        if weight.dim() > 1 and weight.numel() >= LEAST:
+            zero = weight == 0
+            shares[node.name] = float(zero.double().mean())
+            read = zero.transpose(0, 1).flatten(1).all(1)
+            columns[node.name] = (int(read.sum()), len(read))
+    found = []
+    for name, share in shares.items():
+        others, (empty, count) = [s for n, s in shares.items() if n != name], columns[name]
+        unlike = bool(others) and max(others) < SPARSE / 4
+        if name in told or not unlike or not (share > SPARSE or (empty > 1 and share > EMPTY)):
+            continue
+        what = f", all of {empty} of the {count} inputs" if empty else ""
+        message = f"{share:.0%} of its weights are 0{what}, and those of other layers are not"
+        found.append(weight_finding("wrong_weights", name, message, zeros=share))
+    return found
+
+
+def _copied_tables(sim: Simulation) -> list[Finding]:
+    """Return findings of layers with weights of their own that are those of a table, bit by bit."""
+    tables = {n.params["weight"]: n for n in sim.graph if n.op == "embedding"}
+    found = []
+    for node in (n for n in sim.graph if n.op == "linear" and n.params["weight"] not in tables):
+        weight = sim.tensors[node.params["weight"]].detach()
+        for name, table in tables.items():
+            if sim.tensors[name].shape == weight.shape and torch.equal(sim.tensors[name], weight):
+                message = f"its weights are those of the table {table.name}, bit by bit, and not the same parameter"
+                found.append(weight_finding("wrong_weights", node.name, message, tied=table.name))
+    return found
 
 
 def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:

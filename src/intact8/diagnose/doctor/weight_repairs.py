@@ -33,12 +33,14 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
     """Yield the repairs of the weights of one operation."""
     yield from _saturated(node, tensors)
     yield from _reordered(node, tensors)
+    yield from _sloped(node, tensors)
     if node.op in AFFINE and "weight" in node.params:
         weight = tensors[node.params["weight"]].detach()
         before = graph.nodes[node.inputs[0]] if node.inputs else node
         yield from _clipped(node, weight)
         yield from _turned(node, weight, _flattened(graph, before))
         yield from _heads(node, weight, before, graph)
+        yield from _merged(node, weight, before, graph)
     yield from _rolled(node, graph, tensors)
 
 
@@ -46,6 +48,7 @@ def among_weights(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Itera
     """Yield the repairs that the weights of several operations together suggest."""
     yield from _sized(nodes, tensors)
     yield from _exchanged([node for node in nodes if node.op in AFFINE and "weight" in node.params], tensors)
+    yield from _exchanged_recurrent([node for node in nodes if "weight_hh" in node.params], tensors)
     yield from _exchanged_parts(nodes, tensors)
 
 
@@ -103,6 +106,20 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
 
 
+def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
+    """Yield the layer that reads two dimensions as one with these in the other order."""
+    while before.op in UNCHANGED and before.inputs:
+        before = graph.nodes[before.inputs[0]]
+    shape = graph.nodes[before.inputs[0]].shape if before.op == "reshape" and len(before.shape) > 2 else ()
+    rows, columns = shape[-2:] if len(shape) == len(before.shape) + 1 else (None, None)
+    if not isinstance(rows, int) or not isinstance(columns, int) or weight.dim() != 2 or 1 in (rows, columns):
+        return
+    if weight.shape[1] == rows * columns:
+        text = f"its weight is taken as made for {columns} × {rows} numbers, not {rows} × {columns}"
+        changed = weight.reshape(len(weight), columns, rows).transpose(1, 2).flatten(1)
+        yield Repair("wrong_weights", text, node, {node.params["weight"]: changed.contiguous()})
+
+
 def _heads(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
     """Yield the layer behind an attention with the heads that it reads in another order."""
     while before.inputs and (before.op in UNCHANGED or before.moves):
@@ -134,6 +151,25 @@ def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterato
             yield Repair("wrong_weights", text, a, _swapped(names, tensors), others=(b,))
 
 
+def _exchanged_recurrent(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of recurrent layers of one size with each other's weights: the recurrent ones, or all."""
+    for a, b in combinations(layers, 2):
+        alike = [
+            (role, (name, b.params[role]))
+            for role, name in a.params.items()
+            if role.startswith(("weight_", "bias_"))
+            and role in b.params
+            and name != b.params[role]
+            and tensors[name].shape == tensors[b.params[role]].shape
+        ]
+        for part, text in (("weight_hh", "recurrent weights"), ("weight_ih", "weights of the inputs"), ("", "weights")):
+            names = [pair for role, pair in alike if role.startswith(part)]
+            if names and (part or len(names) > 1):
+                yield Repair(
+                    "wrong_weights", f"it and {b.name} exchange their {text}", a, _swapped(names, tensors), others=(b,)
+                )
+
+
 def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield pairs of blocks, or of parts of them, with each other's weights: names that differ in one number."""
     parts: dict[tuple[str, str], dict[str, list[Node]]] = defaultdict(dict)
@@ -163,6 +199,14 @@ def _swapped(names: Sequence[tuple[str, str]], tensors: Mapping[str, Tensor]) ->
     return {a: tensors[b].detach() for pair in names for a, b in (pair, pair[::-1])}
 
 
+def _sloped(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a PReLU with the slope that it begins with, or with positive ones, where its slopes are negative."""
+    slopes = tensors[node.params["act.weight"]].detach() if "act.weight" in node.params else torch.zeros(0)
+    if bool((slopes < 0).any()):
+        for text, changed in (("0.25, as they begin", torch.full_like(slopes, 0.25)), ("positive", slopes.abs())):
+            yield Repair("wrong_weights", f"its slopes are {text}", node, {node.params["act.weight"]: changed})
+
+
 def _saturated(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield the repair of biases of a recurrent layer that close or open gates for good: they become 0."""
     names = [name for role, name in node.params.items() if role.startswith("bias_")]
@@ -185,6 +229,9 @@ def _reordered(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
         parts = {name: tensors[name].detach().chunk(count) for name in given.values()}
         text = f"its gates are in the order {order}"
         yield Repair("wrong_weights", text, node, {name: torch.cat([p[i] for i in order]) for name, p in parts.items()})
+    squares = {name: tensors[name].detach() for role, name in given.items() if role.startswith("weight_hh")}
+    turned = {name: torch.cat([part.T for part in torch.split(held, held.shape[1])]) for name, held in squares.items()}
+    yield Repair("wrong_weights", "its recurrent weights are transposed, gate by gate", node, turned)
     if "weight_hh.reverse" in given:
         pairs = [(name, given[f"{role}.reverse"]) for role, name in given.items() if f"{role}.reverse" in given]
         turned = {a: tensors[b].detach() for one, other in pairs for a, b in ((one, other), (other, one))}

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
+from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import Users
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
@@ -33,6 +34,9 @@ from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
 
+LEAST_HIDDEN = 100.0
+"""Size from which a negative number that is added to scores hides a position."""
+
 STEPS, SHORTCUT = 4, 4
 """Steps from which one of them is another's place, and layers that a shortcut may pass by."""
 
@@ -45,9 +49,9 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
     dilations = {d for n in graph if n.op == "conv" for d in n.attrs["dilation"]}
     layers = {n.name: n for n in graph if n.op in AFFINE and n.op != "scale_shift" and "weight" in n.params}
     behind = {name: _read_by(n, graph, users) for name, n in layers.items()}
-    summed = {
-        kind_of(name) for name, read in behind.items() if any(b.op == "add" and not _held(b, graph) for b in read)
-    }
+    with_sums = [n for n, read in behind.items() if any(b.op == "add" and not _held(b, graph) for b in read)]
+    summed = {alike for name in with_sums for alike in _likenesses(layers[name], sim.tensors)}
+    groups = {n.shape[1] for n in graph if n.op == "reshape" and len(n.shape) == 5 and _shuffles(n, graph, users)}
     for node in graph:
         shape = graph.nodes[node.inputs[0]].shape if node.inputs else ()
         if node.op == "slice":
@@ -61,6 +65,9 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
             yield from _convolved(node, graph, dilations, compute)
         elif node.op in ("mean", "reduce", "max_pool", "avg_pool"):
             yield from _pooled(node, shape)
+            yield from _one_step(node, shape, graph)
+        elif node.op == "cat":
+            yield from _shuffled(node, groups, compute)
         elif node.op == "softmax":
             yield from _causal(node, compute)
         elif node.op == "masked_fill":
@@ -68,10 +75,11 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         elif node.op == "linear" and node.name in layers:
             yield from _projected(node, graph, users, sim.tensors)
         yield from _bounded(node, graph, users)
-        if node.name in layers and kind_of(node.name) in summed:
+        if node.name in layers and summed.intersection(_likenesses(node, sim.tensors)):
             yield from _shortcut_to(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
+            yield from _mask_turned(node, graph, users, sim.tensors)
 
 
 def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
@@ -85,6 +93,70 @@ def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
     if isinstance(size, int) and size > 1 and end == start + 1 and node.dtype == "float32":
         mean: Compute = lambda inputs, _: inputs[0].mean(axis, keepdim=True)  # noqa: E731
         yield Repair("wrong_setting", f"it takes the mean of all {size} steps, not step {start}", node, compute=mean)
+
+
+def _one_step(node: Node, shape: Sequence[Any], graph: Graph) -> Iterator[Repair]:
+    """Yield the first step, or the last one, in place of the mean or the maximum of all, or of all but the first."""
+    dims, keepdim = tuple(node.attrs.get("dims") or ()), node.attrs.get("keepdim", False)
+    if node.op not in ("mean", "reduce") or len(dims) != 1 or len(shape) != 3 or dims[0] == 0:
+        return
+    axis, source = dims[0], graph.nodes[node.inputs[0]]
+    while source.op in UNCHANGED and source.inputs:
+        source = graph.nodes[source.inputs[0]]
+    part = source.op == "slice" and source.attrs["axis"] == axis  # as the patches behind a token
+    whole = graph.nodes[source.inputs[0]] if part else source
+
+    size = whole.shape[axis]
+
+    def taken(at: int) -> Compute:
+        def value(_: Sequence[Tensor], given: Mapping[str, Tensor]) -> Tensor:
+            step = given[whole.name].narrow(axis, at, 1)
+            return step if keepdim else step.squeeze(axis)
+
+        return value
+
+    if isinstance(size, int) and size >= STEPS:
+        for at in (0, size - 1):
+            text = f"it takes step {at} of {size}, not all of them"
+            yield Repair("wrong_setting", text, node, compute=taken(at))
+
+
+def _shuffles(node: Node, graph: Graph, users: Users) -> bool:
+    """Return whether what reads groups of channels, (N, groups, channels, H, W), exchanges both dimensions."""
+    behind = [graph.nodes[name] for name in users[node.name]]
+    return len(behind) == 1 and behind[0].op == "permute" and list(behind[0].attrs["dims"]) == [0, 2, 1, 3, 4]
+
+
+def _shuffled(node: Node, groups: Collection[Any], compute: FloatExecutor) -> Iterator[Repair]:
+    """Yield what is joined with its channels shuffled, as they are elsewhere in the network."""
+    count = node.shape[1] if len(node.shape) == 4 and node.attrs["axis"] == 1 else None
+    for parts in (g for g in groups if isinstance(g, int) and isinstance(count, int) and count % g == 0):
+
+        def shuffled(inputs: Sequence[Tensor], _: Mapping[str, Tensor], parts: int = parts) -> Tensor:
+            return (
+                compute(node, inputs)
+                .reshape(len(inputs[0]), parts, -1, *known(node.shape[2:]))
+                .transpose(1, 2)
+                .flatten(1, 2)
+            )
+
+        text = f"the channels that it joins are shuffled in {parts} groups, as elsewhere in the network"
+        yield Repair("wrong_setting", text, node, compute=shuffled)
+
+
+def _mask_turned(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a mask of attention, added to scores or not, that hides other positions: transposed, or inverted."""
+    name = node.params["value"]
+    held, readers = tensors[name].detach(), {graph.nodes[user].op for user in users[node.name]}
+    square = held.dim() > 1 and held.shape[-1] == held.shape[-2] > 2
+    added = held.is_floating_point() and float(held.max()) == 0 and float(held.min()) < -LEAST_HIDDEN
+    if not square or not readers <= {"add", "masked_fill", "where"} or not (added or held.dtype == torch.bool):
+        return
+    hidden = held < 0 if added else held
+    for text, other in (("transposed", hidden.transpose(-1, -2)), ("inverted", ~hidden)):
+        if not torch.equal(other, hidden):
+            changed = torch.zeros_like(held).masked_fill(other, float(held.min())) if added else other.contiguous()
+            yield Repair("wrong_setting", f"its mask is {text}", node, {name: changed})
 
 
 def _padded(node: Node) -> Iterator[Repair]:
@@ -140,10 +212,11 @@ def _pooled(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
             return
         mean: Compute = lambda inputs, _: inputs[0].mean(dims, keepdim=keepdim)  # noqa: E731
         most: Compute = lambda inputs, _: inputs[0].amax(dims, keepdim=keepdim)  # noqa: E731
-    elif len(a["kernel"]) == 2 and set(a.get("dilation", [1])) == {1}:
+    elif len(a["kernel"]) in (1, 2) and set(a.get("dilation", [1])) == {1}:
         fn, given = "mean" if node.op == "avg_pool" else "amax", (a["kernel"], a["stride"], a["padding"])
-        mean = lambda inputs, _: F.avg_pool2d(inputs[0], *given, a.get("ceil_mode", False))  # noqa: E731
-        most = lambda inputs, _: F.max_pool2d(inputs[0], *given, 1, a.get("ceil_mode", False))  # noqa: E731
+        pools = (F.avg_pool1d, F.max_pool1d) if len(a["kernel"]) == 1 else (F.avg_pool2d, F.max_pool2d)
+        mean = lambda inputs, _: pools[0](inputs[0], *given, a.get("ceil_mode", False))  # noqa: E731
+        most = lambda inputs, _: pools[1](inputs[0], *given, 1, a.get("ceil_mode", False))  # noqa: E731
     else:
         return
     text, way = ("maximum, not the mean", most) if fn == "mean" else ("mean, not the maximum", mean)
@@ -174,6 +247,7 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
     shapes = [known(behind[0].shape[-count:]) for count in (2, 3)] if split and len(behind[0].shape) > 3 else []
     parts = next((shape for shape in shapes if 3 in shape[:2] and math.prod(shape) == len(weight)), [])
     if not parts:
+        yield from _interleaved(node, shapes, tensors)
         return
     rows = torch.arange(len(weight)).reshape(*parts)
     first = parts[0] == 3
@@ -184,6 +258,18 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
     for how, order in orders.items():
         text = f"queries, keys and values lie {how}"
         yield Repair("wrong_weights", text, node, _rows(node, order, tensors))
+
+
+def _interleaved(node: Node, shapes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield queries, keys or values of a layer of their own with the rows of all heads between each other, or not."""
+    weight = tensors[node.params["weight"]].detach()
+    heads, size = shapes[0] if shapes and len(shapes[0]) == 2 else (1, 1)
+    if heads < 2 or size < 2 or heads * size != len(weight):
+        return
+    for a, b, how in ((size, heads, "come head by head, not between each other"),
+                      (heads, size, "come between each other, not head by head")):  # fmt: skip
+        order = torch.arange(len(weight)).reshape(a, b).T.flatten()
+        yield Repair("wrong_weights", f"its rows for {heads} heads {how}", node, _rows(node, order, tensors))
 
 
 def _bounded(node: Node, graph: Graph, users: Users) -> Iterator[Repair]:
@@ -198,8 +284,9 @@ def _bounded(node: Node, graph: Graph, users: Users) -> Iterator[Repair]:
     factor = any(graph.nodes[name].op == "mul" and not _held(graph.nodes[name], graph) for name in last)
     if node.op == "softmax" and answers:
         yield with_function(replace(node, op="table"), FUNCTIONS["sigmoid"], "it computes sigmoid, not softmax")
-    elif node.op in AFFINE and node.op != "scale_shift" and (answers or factor) and not function_of(node):
-        for word in ("sigmoid", "tanh"):
+    elif node.op in AFFINE and node.op != "scale_shift" and not function_of(node):
+        recurrent = any(graph.nodes[name].op in GATES for name in users[last[-1]]) if last else False
+        for word in ("sigmoid", "tanh") if answers or factor else ("tanh", "relu") if recurrent else ():
             yield with_function(node, FUNCTIONS[word], f"{word} follows")
 
 
@@ -219,6 +306,11 @@ def _read_by(node: Node, graph: Graph, users: Users) -> list[Node]:
     while len(behind) == 1 and (behind[0].op in UNCHANGED or (behind[0].op == "mul" and _held(behind[0], graph))):
         behind = [graph.nodes[user] for user in users[behind[0].name]]
     return behind
+
+
+def _likenesses(node: Node, tensors: Mapping[str, Tensor]) -> set[tuple[Any, ...]]:
+    """Return by what a layer is like others: its name without numbers, and the shape of its weight."""
+    return {(kind_of(node.name),), (node.op, *tensors[node.params["weight"]].shape)}
 
 
 def shortcuts(sim: Simulation, names: Collection[str]) -> Iterator[Repair]:
@@ -265,7 +357,7 @@ def _positions(node: Node, sim: Simulation) -> Iterator[Repair]:
     if source is not None and held.dim() > 1:
         table = sim.tensors[source].detach()
         rows = held.shape[-2]
-        fits = table.dim() == 2 and table.shape[1] == held.shape[-1] and len(table) > rows
+        fits = table.dim() == 2 and table.shape[1] == held.shape[-1] and len(table) >= rows
         for first in range(len(table) - rows + 1) if fits and len(table) - rows <= STEPS else ():
             other = table[first : first + rows].reshape(held.shape)
             if not torch.equal(other, held):
@@ -298,6 +390,21 @@ def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iter
         return
     text = f"its outputs come in the order {', '.join(map(str, order.tolist()[:16]))}"
     yield Repair("wrong_weights", text, node, _rows(node, order, sim.tensors))
+
+
+def answers_moved(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
+    """Yield answers about a sequence that belong to the place before, or behind: labels may be moved against inputs."""
+    places = targets.values.shape[1:]
+    if not targets.classes or targets.yes or len(places) != 1 or places[0] < STEPS:
+        return
+    node, compute = sim.graph.nodes[sim.graph.outputs[0]], FloatExecutor(sim.tensors)
+    axis = 2 if output.shape[2:] == places else 1
+
+    def moved(by: int) -> Compute:
+        return lambda inputs, _: compute(node, inputs).roll(by, axis)
+
+    for by, where in ((1, "behind"), (-1, "before")):
+        yield Repair(INPUTS_ARE_WRONG, f"its answers belong to the place {where} theirs", node, compute=moved(by))
 
 
 def _rows(node: Node, order: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

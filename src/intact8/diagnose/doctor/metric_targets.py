@@ -1,0 +1,132 @@
+"""What a metric says of a network's outputs, where the right answers are of a form of their own, as boxes are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact8.diagnose.chunks import Chunk, cut
+from intact8.diagnose.doctor.float_network import FloatOutputs, Metric, labels_of
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.targets import Targets
+from intact8.diagnose.evaluation_scores import numbers_of
+
+FAILS = (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+"""What metrics raise of outputs that make no sense, as a repair may give."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricTargets(Targets):
+    """Targets that only a metric of the user's knows: its value of a sample, from 0 to 1, is how far that is right.
+
+    Attributes:
+        metric: called with (outputs, labels); see :func:`intact8.doctor`.
+        rebuild: makes the network's outputs, in its own form, of its flat tensors.
+        samples: what was answered, with labels.
+        shapes: the shape of every output of a sample.
+        inputs: number of the network's inputs.
+        guessed: the score of answers to other samples.
+    """
+
+    metric: Metric
+    rebuild: Callable[[list[Tensor]], Any]
+    samples: Samples
+    shapes: tuple[tuple[int, ...], ...]
+    inputs: int
+    guessed: float = 0.0
+
+    def taken(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return all outputs, one after the other in a row per sample, float64 (N, numbers)."""
+        return torch.cat([y.detach().double().cpu().reshape(len(y), -1) for y in outputs], 1)
+
+    def first(self, count: int) -> MetricTargets:
+        """Return those of the first samples."""
+        return replace(self, values=self.values[:count], samples=self.samples.first(count))
+
+    def tempered(self, output: Tensor) -> tuple[float, Tensor]:
+        """Return 1, and what every sample lacks, float64 (N,)."""
+        return 1.0, 1 - self.rights(output)
+
+    def score(self, output: Tensor) -> float:
+        """Return the mean of the metric."""
+        return float(self.rights(output).mean())
+
+    def rights(self, output: Tensor) -> Tensor:
+        """Return the metric of every sample, float64 (N,); 0 where it gives no number."""
+        parts, start = [], 0
+        for batch in self.samples:
+            parts.append(self._of(output[start : start + len(batch)], batch))
+            start += len(batch)
+        return torch.cat(parts).nan_to_num(0.0, 0.0, 0.0)
+
+    def renumbered(self, output: Tensor) -> float:
+        """Return the score: there are no units that could be others."""
+        return self.score(output)
+
+    def order(self, output: Tensor) -> Tensor | None:
+        """Return None: nothing is known of columns."""
+        return None
+
+    def units(self, output: Tensor) -> Tensor | None:
+        """Return None: nothing is known of columns."""
+        return None
+
+    def chance(self) -> float:
+        """Return the score of answers to other samples."""
+        return self.guessed
+
+    def said(self, score: float) -> str:
+        """Describe a score."""
+        return f"scores {score:.1%}"
+
+    def _of(self, rows: Tensor, batch: Chunk) -> Tensor:
+        """Return the metric of every sample of a batch, called for each of them where it gives their mean."""
+        try:
+            found = self._called(rows, batch.batch)
+            if len(found) == len(batch):
+                return found
+            every = range(len(batch))
+            parts = [self._called(rows[i : i + 1], cut(batch.batch, slice(i, i + 1), len(batch))).mean() for i in every]
+            return torch.stack(parts)
+        except FAILS:
+            return torch.zeros(len(batch), dtype=torch.float64)
+
+    def _called(self, rows: Tensor, batch: Any) -> Tensor:
+        parts = torch.split(rows, [math.prod(shape) for shape in self.shapes], 1)
+        ys = [part.reshape(len(rows), *shape).float() for part, shape in zip(parts, self.shapes, strict=True)]
+        found = numbers_of(self.metric(self.rebuild(ys), labels_of(batch, self.inputs)), self.metric, "doctor")
+        return torch.as_tensor(found, dtype=torch.float64).reshape(-1)
+
+
+def metric_targets(exact: FloatOutputs, samples: Samples, inputs: int) -> MetricTargets | None:
+    """Return targets of the metric with which outputs are compared; None where it has none, or gives other numbers.
+
+    Args:
+        exact: the float network's outputs on the samples.
+        samples: the samples.
+        inputs: number of the network's inputs.
+    """
+    first = exact.outputs[0]
+    alike = all([tuple(y.shape[1:]) for y in ys] == [tuple(y.shape[1:]) for y in first] for ys in exact.outputs)
+    whole = all(
+        y.dim() and y.is_floating_point() and len(y) == len(b)
+        for ys, b in zip(exact.outputs, samples, strict=True)
+        for y in ys
+    )
+    if exact.metric is None or isinstance(exact.metric, str) or not alike or not whole:
+        return None
+    shapes = tuple(tuple(y.shape[1:]) for y in first)
+    targets = MetricTargets(
+        torch.zeros(len(samples)), False, metric=exact.metric, rebuild=exact.rebuild, samples=samples, shapes=shapes,
+        inputs=inputs,
+    )  # fmt: skip
+    rows = torch.cat([targets.taken(ys) for ys in exact.outputs])
+    found, others = targets.rights(rows), targets.rights(rows.roll(max(1, len(rows) // 2), 0))
+    if not 0 <= float(found.min()) <= float(found.max()) <= 1:
+        return None
+    return replace(targets, guessed=float(others.clamp(0, 1).mean()))

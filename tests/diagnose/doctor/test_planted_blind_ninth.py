@@ -1,0 +1,29 @@
+"""A ninth set of faults by somebody who had not seen the doctor, in the long tests."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+
+from tests.diagnose.doctor.planted_blind_ninth import FAULTS, SOUND, plant, right
+from tests.diagnose.doctor.planting import accusations, ask_about, marked
+
+MISSED: dict[str, str] = {
+    "chirps_wide": "the range given by hand is said to clip, which it does: it has no values below 0",
+    "cinema_table_anew": "only that scores are too large is said",
+    "grid_relu": "two points of a metric that is right or wrong for each sample are too few to tell",
+    "heart_bit_flipped": "the channel of the weight is named before the weight",
+}
+"""What the doctor does not say first, and what it says."""
+
+
+@pytest.mark.parametrize("name", marked(FAULTS, MISSED, strict=False))
+def test_right_first(name: str) -> None:
+    report = ask_about(lambda: plant(name))
+    assert right(name, report), [str(finding) for finding in report.findings[:3]]
+
+
+@pytest.mark.parametrize("name", marked(SOUND, {}, strict=False))
+def test_nothing_is_said_against_a_sound_network(name: str) -> None:
+    assert not accusations(ask_about(SOUND[name]))

@@ -1,0 +1,213 @@
+"""Weights in another order, of another layer, or emptied: the repair gives the answers back, or the layer is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.diagnose.doctor.test_structural_repairs import Bed, answered
+from torch import Tensor, nn
+
+import intact8
+from intact8.diagnose.doctor.float_causes import causes_first
+from intact8.diagnose.doctor.model_checks import rounded, unread
+from intact8.diagnose.doctor.report import Finding
+from intact8.diagnose.doctor.untrained import untrained
+
+
+class Reader(nn.Module):
+    """Columns of pictures, read by two recurrent layers; a shuffled join, two dimensions read as one, a PReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.slopes = nn.Conv2d(1, 3, 3, padding=1), nn.PReLU(3, 0.25)
+        self.map = nn.Linear(12, 8)
+        self.memory = nn.GRU(8, 8, num_layers=2, batch_first=True)
+        self.fc = nn.Linear(8, 5)
+        for weight in self.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=0.7 if weight.dim() == 2 else 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.slopes(self.conv(x)).permute(0, 3, 1, 2).flatten(2)
+        z: Tensor = self.fc(self.memory(self.map(x))[0][:, -1])
+        return z
+
+
+class Last(Reader):
+    """The state of the first layer is classified."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.slopes(self.conv(x)).permute(0, 3, 1, 2).flatten(2)
+        z: Tensor = self.fc(self.memory(self.map(x))[1][0])
+        return z
+
+
+class Separate(nn.Module):
+    """Attention with a layer of its own for queries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.kv, self.fc = nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(8, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).view(-1, 6, 2, 4).transpose(1, 2)
+        k, v = self.kv(x).view(-1, 6, 2, 2, 4).permute(2, 0, 3, 1, 4)
+        y = ((q @ k.transpose(-2, -1) * 0.5).softmax(-1) @ v).transpose(1, 2).reshape(-1, 6, 8)
+        z: Tensor = self.fc(y[:, 0])
+        return z
+
+
+def gates_transposed(net: Any) -> None:
+    for layer in (0, 1):
+        weight = getattr(net.memory, f"weight_hh_l{layer}")
+        weight.data = torch.cat([part.T for part in weight.data.chunk(3)]).contiguous()
+
+
+def layers_exchanged(net: Any) -> None:
+    one, other = net.memory.weight_hh_l0, net.memory.weight_hh_l1
+    one.data, other.data = other.data, one.data
+
+
+def merged_otherwise(net: Any) -> None:
+    net.map.weight.data = net.map.weight.data.unflatten(1, (3, 4)).transpose(1, 2).flatten(1).contiguous()
+
+
+def slopes_negative(net: Any) -> None:
+    net.slopes.weight.data.fill_(-1.5)
+
+
+def rows_interleaved(net: Any) -> None:
+    for value in net.q.parameters():
+        value.data = value.data.unflatten(0, (2, 4)).transpose(0, 1).flatten(0, 1).contiguous()
+
+
+FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
+    "gates": (Reader, gates_transposed, "its recurrent weights are transposed, gate by gate, and so in 1 more places"),
+    "layers": (Reader, layers_exchanged, "it and memory.layer1 exchange their recurrent weights"),
+    "merged": (Reader, merged_otherwise, "its weight is taken as made for 4 × 3 numbers, not 3 × 4"),
+    "slopes": (Reader, slopes_negative, "its slopes are 0.25, as they begin"),
+    "rows": (Separate, rows_interleaved, "its rows for 2 heads come head by head, not between each other"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_gives_all_answers_back_is_named(name: str) -> None:
+    make, spoil, text = FAULTS[name]
+    torch.manual_seed(1)
+    x = torch.randn(256, 6, 8) if make is Separate else torch.randn(256, 1, 4, 7)
+    good: Any = make().eval()
+    with torch.no_grad():
+        good.fc.bias -= good(x).mean(0)
+    bad = copy.deepcopy(good)
+    spoil(bad)
+    finding = Bed(bad, x, answered(good, x)).said()
+    assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
+
+
+def test_a_recurrent_layer_that_nothing_reads() -> None:
+    x = torch.randn(32, 1, 4, 7)
+    assert not unread(Reader(), Bed(Reader(), x).sim)
+    (found,) = unread(Last(), Bed(Last(), x).sim)
+    assert (found.place, found.cause, found.severity) == ("memory", "wrong_setting", "warning")
+    assert found.evidence["unread"] == [
+        f"memory.{name}_l1" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    ]
+
+
+class Tied(nn.Module):
+    """A table and a last layer, of which the weight may be the table's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.mix, self.out = nn.Embedding(12, 16), nn.Linear(16, 16), nn.Linear(16, 12, bias=False)
+        nn.init.normal_(self.mix.weight)
+        nn.init.normal_(self.out.weight)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        z: Tensor = self.out(self.mix(self.words(ids)).relu())
+        return z
+
+
+def test_weights_copied_from_a_table_and_weights_that_were_emptied() -> None:
+    ids, net = torch.randint(0, 12, (8, 5)), Tied()
+    assert not untrained(Bed(net, ids).sim)
+    net.out.weight.data.copy_(net.words.weight.data)
+    (found,) = untrained(Bed(net, ids).sim)
+    assert found.place == "out" and found.evidence["tied"] == "words"
+    net.out.weight = net.words.weight  # as a model says that ties them
+    net.mix.weight.data[:, 4:8] = 0
+    (found,) = untrained(Bed(net, ids).sim)
+    assert found.place == "mix" and found.evidence["zeros"] == 0.25 and "all of 4 of the 16 inputs" in found.message
+
+
+def test_weights_rounded_by_a_scale_for_every_row() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 4))
+    assert not rounded(net)
+    for layer in net[::2]:
+        scale = layer.weight.data.abs().amax(1, keepdim=True) / 7
+        layer.weight.data = (layer.weight.data / scale).round() * scale
+    (found,) = rounded(net)
+    assert found.cause == "rounded_weights" and 1e-3 < found.evidence["rounding"] < 1e-1
+
+
+def test_statistics_come_before_a_scale_that_gives_a_part_back() -> None:
+    def given(cause: str, place: str, **evidence: Any) -> Finding:
+        return Finding(cause, place, "error", "", "", evidence=evidence)
+
+    stale = given("stale_batch_norm", "b", batch_norm="n")
+    for share, first in ((0.5, "b"), (0.95, "a")):
+        scale = given("wrong_scale", "a", recovers=share, accuracy=(0.5, 0.9))
+        assert causes_first([scale, stale], ["a", "b"])[0].place == first
+
+
+def test_attention_without_any_factor_is_unusual() -> None:
+    class Bare(Separate):
+        def forward(self, x: Tensor) -> Tensor:
+            q = self.q(x).view(-1, 6, 2, 4).transpose(1, 2)
+            k, v = self.kv(x).view(-1, 6, 2, 2, 4).permute(2, 0, 3, 1, 4)
+            y = ((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2).reshape(-1, 6, 8)
+            z: Tensor = self.fc(y[:, 0])
+            return z
+
+    x = torch.randn(8, 6, 8)
+    for net, unusual in ((Separate(), False), (Bare(), True)):
+        found = {text: r for text, r in Bed(net, x).offered().items() if "scores of attention are divided" in text}
+        assert [r.unusual for r in found.values()] == [unusual]
+
+
+def test_a_metric_judges_answers_of_a_form_of_its_own() -> None:
+    class Boxes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv, self.box, self.sure = nn.Conv2d(1, 6, 3), nn.Linear(6, 4), nn.Linear(6, 1)
+            for weight in self.parameters():
+                nn.init.normal_(weight)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            y = self.conv(x).relu().mean((2, 3))
+            return {"box": self.box(y), "sure": self.sure(y)}
+
+    def near(outputs: dict[str, Tensor], labels: Tensor) -> Tensor:
+        return ((outputs["box"] - labels[:, :4]).abs().amax(1) < 0.2).double()
+
+    torch.manual_seed(1)
+    x, net = torch.randn(512, 1, 8, 8), Boxes().eval()
+    with torch.no_grad():
+        y = torch.cat([net(x)["box"], torch.ones(512, 1)], 1)  # a form of its own
+        net.conv.weight.data = net.conv.weight.data.flip(2, 3).contiguous()
+    for metric in (near, lambda outputs, labels: near(outputs, labels).mean()):
+        report = intact8.doctor(net, [(x, y)], metric=metric, remedies=False, seconds=0)
+        first = report.findings[0]
+        assert (first.place, first.cause) == ("conv", "wrong_weights"), [str(f) for f in report.findings[:3]]
+        assert "reversed in space" in first.message and "scores 100.0%" in first.message
