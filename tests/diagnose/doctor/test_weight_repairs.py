@@ -211,3 +211,90 @@ def test_a_metric_judges_answers_of_a_form_of_its_own() -> None:
         first = report.findings[0]
         assert (first.place, first.cause) == ("conv", "wrong_weights"), [str(f) for f in report.findings[:3]]
         assert "reversed in space" in first.message and "scores 100.0%" in first.message
+
+
+def test_weights_that_are_normal_as_they_are_initialized() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(*(nn.Linear(48, 48) for _ in range(5)), nn.Linear(48, 4)), torch.randn(32, 48)
+    for layer in net:
+        nn.init.normal_(layer.weight, std=0.3)
+        nn.init.normal_(layer.bias)
+    assert not untrained(Bed(net, x).sim)
+    for layer in (net[1], net[3]):
+        nn.init.kaiming_normal_(layer.weight)
+    nn.init.zeros_(net[3].bias)  # which the bias of the other was not
+    (found,) = (f for f in untrained(Bed(net, x).sim) if "bound" in f.evidence)
+    assert found.place == "3" and "normal, with a deviation of 0.204" in found.message
+
+
+def test_a_block_that_was_left_out() -> None:
+    class Blocks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)) for _ in range(3))
+            self.helper = nn.Linear(8, 4)
+            self.skipped = 3
+
+        def forward(self, x: Tensor) -> Tensor:
+            for index, block in enumerate(self.blocks):
+                x = x if index == self.skipped else block(x)
+            return x
+
+    net, x = Blocks(), torch.randn(8, 8)
+    (found,) = unread(net, Bed(net, x).sim)
+    assert (found.place, found.severity) == ("helper", "note")
+    del net.helper
+    net.skipped = 1
+    (found,) = unread(net, Bed(net, x).sim)
+    assert (found.place, found.severity) == ("blocks.1", "warning") and "layers like it do" in found.message
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (lambda m: m.pool(nn.Upsample(scale_factor=2)), "it resizes by bilinear interpolation"),
+        (lambda m: m.pool(nn.AvgPool2d(3, 2, 1, count_include_pad=False)), "its padding counts in means"),
+        (lambda m: m.pad("zeros"), "the edges of what convolutions read are reflected, not zeros, in 2 places"),
+    ],
+    ids=["resize", "means", "edges"],
+)
+def test_images_at_their_edges(form: Callable[[Any], Any], text: str) -> None:
+    class Images(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a = nn.Conv2d(3, 6, 3, padding=1, padding_mode="reflect")
+            self.between: nn.Module = nn.Identity()
+            self.b = nn.Conv2d(6, 6, 3, padding=1, padding_mode="reflect")
+            self.fc = nn.Linear(6, 5)
+            for weight in self.parameters():
+                nn.init.normal_(weight)
+
+        def pool(self, layer: nn.Module) -> Any:
+            self.between = layer
+            return self
+
+        def pad(self, mode: str) -> Any:
+            for conv in (self.a, self.b):
+                conv.padding_mode = mode
+            return self
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.b(self.between(self.a(x).relu())).relu()
+            z: Tensor = self.fc(x[:, :, :2, :2].mean((2, 3)))
+            return z
+
+    right = {
+        "it resizes by bilinear interpolation": nn.Upsample(scale_factor=2, mode="bilinear"),
+        "its padding counts in means": nn.AvgPool2d(3, 2, 1),
+    }
+    torch.manual_seed(1)
+    x = torch.randn(256, 3, 6, 6)
+    good: Any = Images().pool(right.get(text, nn.Identity()))
+    with torch.no_grad():
+        shift = good(x).mean(0)
+    bad = form(Images())
+    for net in (good, bad):
+        net.fc.bias.data -= shift
+    finding = Bed(bad, x, answered(good, x)).said()
+    assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)

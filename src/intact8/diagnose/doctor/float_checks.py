@@ -116,20 +116,24 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         if finding.cause == "dead_channels":
             whole = finding.evidence.get("share", 0.0) > NEARLY_ALL
             return "before" not in finding.evidence and not (whole and answers and not answers.surely_right)
-        by_design = {"bound", "zeros", "tied"} & finding.evidence.keys() and "unlike" not in finding.evidence
+        by_design = {"bound", "zeros", "tied", "unread"} & finding.evidence.keys() and "unlike" not in finding.evidence
         return bool(by_design) and answers is not None and answers.surely_right
 
+    shown_elsewhere = any(f.severity == "error" and f.cause in OF_LAYERS for f in findings)
     out = []
     for finding in findings:
         if finding.evidence.get("untouched") and finding.place not in repaired:
-            out.append(finding)
+            alone = bool(verdict) and answers is not None and not repaired and not shown_elsewhere
+            out.append(replace(finding, severity="error") if alone else finding)
             continue
         suspicious = finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
-        suspicious |= finding.evidence.get("rounding", 0.0) > COARSE or "unread" in finding.evidence
+        suspicious |= finding.evidence.get("rounding", 0.0) > COARSE or {"unread", "alike"} <= finding.evidence.keys()
         diverged = answers is not None and "dead layers" in finding.evidence and not answers.surely_right
         shown = bool(PROOF & finding.evidence.keys()) and finding.place in unlike
         if diverged or shown or (wrong and answers is not None and suspicious):
             finding = replace(finding, severity="error")
+        elif wrong and "unread" in finding.evidence:
+            finding = replace(finding, severity="warning")
         elif not wrong and answers is not None and harmless(finding):
             finding = replace(finding, severity="note")
         elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):

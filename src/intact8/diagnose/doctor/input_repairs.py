@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import torch
@@ -15,6 +16,14 @@ from intact8.simulation.simulation import Simulation
 
 MOST_COLUMNS, MOST_SWAPPED = 20, 12
 """Columns of a table up to which any two are exchanged, and channels of what has more dimensions."""
+
+MOST_EXPONENT = 20.0
+"""Largest number of which the exponential is tried."""
+
+
+def _times(factor: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: x * factor
+
 
 INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs divided by 255": (2, lambda x: x / 255),
@@ -32,6 +41,13 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs upside down": (3, lambda x: x.flip(-2)),
     "inputs left to right": (3, lambda x: x.flip(-1)),
     "inputs transposed": (3, lambda x: x.transpose(-1, -2)),
+    **{f"inputs multiplied by {factor:g}": (2, _times(factor)) for factor in (1e-3, 1e-2, 0.1, 10.0, 100.0, 1000.0)},
+    "the logarithms of inputs": (2, lambda x: x if float(x.min()) < 0 else x.clamp(min=1e-6).log()),
+    "the logarithms of inputs and 1": (2, lambda x: x if float(x.min()) < 0 else x.log1p()),
+    "inputs in decibels": (2, lambda x: x if float(x.min()) < 0 else 10 * x.clamp(min=1e-10).log10()),
+    "the exponentials of inputs": (2, lambda x: x if float(x.max()) > MOST_EXPONENT else x.exp()),
+    "the roots of inputs": (2, lambda x: x if float(x.min()) < 0 else x.sqrt()),
+    "the squares of inputs": (2, lambda x: x if float(x.min()) < 0 else x.square()),
     "inputs whose numbers have channels last": (
         3,
         lambda x: x.reshape(len(x), *x.shape[2:], x.shape[1]).movedim(-1, 1),
@@ -44,6 +60,9 @@ INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "indices one more": (1, lambda x: torch.where(x < x.max(), x + 1, x)),
     "indices one more, column by column": (2, lambda x: torch.where(x < x.amax(0), x + 1, x)),
     "indices in reverse order": (2, lambda x: x.flip(-1)),
+    "indices one place later": (2, lambda x: x.roll(1, -1)),
+    "indices one place earlier": (2, lambda x: x.roll(-1, -1)),
+    "padding at the other end": (2, lambda x: _other_end(x)),
 }
 """The same for indices, of words say."""
 
@@ -67,13 +86,44 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     graph = sim.graph
     for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
         of = f" as {name}" if len(graph.inputs) > 1 else ""
-        ways = {**INPUTS, **_columns(x), **_signs(x)} if x.is_floating_point() else {**INDICES, **_filled(sim, name, x)}
+        if x.dtype == torch.bool:
+            ways: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {"the mask inverted": (1, lambda x: ~x)}
+        elif x.is_floating_point():
+            ways = {**INPUTS, **_columns(x), **_signs(x)}
+        else:
+            ways = {**INDICES, **_filled(sim, name, x)}
         for text, (least, change) in ways.items():
-            if x.dim() < least or x.dtype == torch.bool:
+            if x.dim() < least:
                 continue
             changed = change(x)
             if changed.shape == x.shape and not torch.equal(changed, x):
                 yield Repair(INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change)
+    yield from _exchanged(sim, samples)
+
+
+def _exchanged(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield any two inputs of one form, each in the place of the other."""
+    given = dict(zip(sim.graph.inputs, samples.batches[0].inputs, strict=True))
+    for a, b in combinations(given, 2):
+        if given[a].shape == given[b].shape and given[a].dtype == given[b].dtype:
+            one, other = (
+                Repair(INPUTS_ARE_WRONG, "", sim.graph.nodes[at], change=torch.clone, source=of)
+                for at, of in ((a, b), (b, a))
+            )
+            yield replace(one, text=f"it sees {b} as {a}, and {a} as {b}", also=(other,))
+
+
+def _other_end(ids: Tensor) -> Tensor:
+    """Return rows of indices whose ends, or beginnings, are filled with one index, with that at the other end."""
+    for turned in (False, True):
+        given = ids.flip(-1) if turned else ids
+        fills = filling(given)
+        if fills is not None:
+            count = (given.flip(-1) == fills).long().cumprod(-1).sum(-1, keepdim=True)
+            places = (torch.arange(ids.shape[-1], device=ids.device) - count) % ids.shape[-1]
+            moved = given.gather(-1, places)
+            return moved.flip(-1) if turned else moved
+    return ids
 
 
 def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
@@ -99,7 +149,14 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     def taken(axis: int, order: list[int]) -> Callable[[Tensor], Tensor]:
         return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
 
-    return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()}
+    def standard(at: int) -> Callable[[Tensor], Tensor]:
+        return lambda x: torch.cat([x[:, :at], _standard(x[:, at : at + 1], 1), x[:, at + 1 :]], 1)
+
+    alone = {
+        f"column {i} with mean 0 and standard deviation 1": (2, standard(i))
+        for i in range(count * (count <= MOST_COLUMNS))
+    }
+    return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()} | alone
 
 
 def _signs(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:

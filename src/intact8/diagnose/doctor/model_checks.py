@@ -13,13 +13,10 @@ from intact8.capture.trace import sum_of_bits
 from intact8.diagnose.doctor.float_causes import FEW_NUMBERS, LEAST, TRAIN_ON
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import kind_of
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.prepare import in_training_mode
 from intact8.simulation.simulation import Simulation
-
-NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm
-LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.PReLU, *NORMS)
-"""Modules that a network has for what they compute."""
 
 ROWS = 256
 """Rows of a weight, of every one of which the different numbers are counted."""
@@ -93,26 +90,38 @@ def rounded(model: nn.Module) -> list[Finding]:
 
 
 def unread(model: nn.Module, sim: Simulation) -> list[Finding]:
-    """Return findings of layers with weights that nothing reads: a layer, or norm, may have been forgotten.
+    """Return findings of layers with weights that nothing reads: a layer, or block, may have been forgotten.
 
-    Of a recurrent layer that stands for several it is another one's state that is read: a warning. Other layers may be
-    there for training only: notes, which :func:`~intact8.diagnose.doctor.float_checks.proven` weighs.
+    Where a part of a recurrent layer is read, or layers like it are, as of other blocks, that is a warning. What else
+    is not read may be there for training only: a note. ``proven`` of float_checks weighs both.
     """
     used = {name for node in sim.graph for name in node.params.values()}
     used |= {name for of, derived in sim.captured.derived.items() if of in used for name in derived.sources}
-    found = []
+    kinds, remedy = {kind_of(name) for name in used}, "see that the network computes what it did in training"
+    run = {
+        name for node in sim.graph for name in (node.name, *node.source)
+    }  # of what a weight is computed from is known
+    found, whole = [], []
     for path, module in model.named_modules():
         names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]
         left = [name for name in names if name not in used]
-        if not left or not isinstance(module, LAYERS):
-            continue
-        some = isinstance(module, nn.RNNBase) and len(left) < len(names)
-        what = f"{len(left)} of its {len(names)} weights and biases, {left[0]} first," if some else "its weights"
-        message = f"{what} take no part in any output"
-        remedy = "see that the network computes what it did in training: every layer in its place, and the last state"
-        level = "warning" if some else "note"
-        found.append(Finding("wrong_setting", path or NETWORK, level, message, remedy, evidence={"unread": left[:10]}))
-    return found if len(found) == 1 else [f for f in found if f.severity != "note"]
+        if left and isinstance(module, nn.RNNBase) and len(left) < len(names):
+            message = f"{len(left)} of its {len(names)} weights and biases, {left[0]} first, take no part in any output"
+            evidence: dict[str, Any] = {"unread": left[:10], "alike": True}
+            found.append(Finding("wrong_setting", path or NETWORK, "warning", message, remedy, evidence=evidence))
+        elif len(left) == len(names) > 0 and "parametrizations" not in path and path not in run:
+            whole += left
+    if whole:  # one layer, or all of one block
+        block = whole[0].rpartition(".")[0]
+        while block and not all(name.startswith(f"{block}.") for name in whole):
+            block = block.rpartition(".")[0]
+        alike = any("#" in kind_of(name) and kind_of(name) in kinds for name in whole)
+        message = f"{len(whole)} of its weights and biases, {whole[0]} first, take no part in any output"
+        message += ", and those of layers like it do" if alike else ""
+        evidence = {"unread": whole[:10], **({"alike": True} if alike else {})}
+        level = "warning" if alike else "note"
+        found.append(Finding("wrong_setting", block or whole[0], level, message, remedy, evidence=evidence))
+    return found
 
 
 def _few_in_rows(weight: Tensor) -> bool:

@@ -29,6 +29,7 @@ class Repair:
         shift: taken from the result.
         others: further operations that read ``tensors``.
         change: how else the input ``node`` is prepared.
+        source: the input that is taken in its place, if it is another one.
         order: in which it takes its inputs, where it is another one.
         compute: what gives the result, if not ``node`` does, of its inputs and of the network's by name.
         also: put right with it.
@@ -44,6 +45,7 @@ class Repair:
     shift: Tensor | None = None
     others: tuple[Node, ...] = ()
     change: Callable[[Tensor], Tensor] | None = None
+    source: str = ""
     order: tuple[int, ...] = ()
     compute: Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor] | None = None
     also: tuple[Repair, ...] = ()

@@ -296,6 +296,8 @@ def _masked(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         for node in (n for n in graph if n.op == "slice" and _one_of(graph, n, words)):
             mean = f"it takes the mean of all but padding, which is index {fills}, not step {node.attrs['start']}"
             yield _with_mask(sim, node, name, fills, mean)
+            last = f"it takes the last step that is no padding, which is index {fills}, not step {node.attrs['start']}"
+            yield Repair("wrong_setting", last, node, compute=_last_word(name, fills))
         for parts in (attention, pooled, [*attention, *pooled] if attention and pooled else []):
             if parts:
                 yield replace(parts[0], also=tuple(parts[1:]))
@@ -311,6 +313,14 @@ def _one_of(graph: Graph, node: Node, words: int) -> bool:
     """Return whether one of the words is taken."""
     shape = graph.nodes[node.inputs[0]].shape
     return len(shape) == 3 and shape[1] == words and node.attrs["axis"] == 1 and node.shape[1] == 1
+
+
+def _last_word(name: str, fills: int) -> Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor]:
+    def taken(inputs: Sequence[Tensor], given: Mapping[str, Tensor]) -> Tensor:
+        x, words = inputs[0], (given[name] != fills).sum(1)
+        return x[torch.arange(len(x), device=x.device), (words - 1).clamp(min=0)][:, None]
+
+    return taken
 
 
 def _with_mask(sim: Simulation, node: Node, name: str, fills: int, text: str) -> Repair:

@@ -254,7 +254,7 @@ def _fed(
     parts = {part.node.name: part for part in repair.parts()}
     renewed = {node.name: FloatExecutor({**sim.tensors, **p.tensors}) for p in parts.values() for node in p.others}
     compute = FloatExecutor(sim.tensors)
-    feed = {name: p.change(values[name]).contiguous() for name, p in parts.items() if p.change is not None}
+    feed = {name: p.change(values[p.source or name]).contiguous() for name, p in parts.items() if p.change is not None}
     whole = last is None or last is sim.graph.nodes[last.name]
     for node in nodes:
         taken = [feed.get(i, values[i]) for i in node.inputs]

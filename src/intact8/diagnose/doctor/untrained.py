@@ -40,15 +40,16 @@ def untrained(sim: Simulation) -> list[Finding]:
         weights = [name for role, name in node.params.items() if role.startswith("weight") and node.op != "batch_norm"]
         weights = [name for name in weights if sim.tensors[name].dim() > 1 and sim.tensors[name].numel() >= LEAST]
         layers += bool(weights)
-        bounds = [_uniform_bound(sim.tensors[name].detach(), *_beside(node, name, sim.tensors)) for name in weights]
+        begun = [_as_initialized(sim.tensors[name].detach(), *_beside(node, name, sim.tensors)) for name in weights]
+        bound, how = max(begun, default=(0.0, ""))
         copies = [_copies(sim.tensors[name].detach()) for name in weights]
         blank = next((text for name in weights if (text := _numbers(sim.tensors[name].detach()))), "")
         if blank:
             found.append(weight_finding("wrong_weights", node.name, f"{weights[0]} holds {blank}", numbers=blank))
-        elif any(bounds):
-            message = f"{weights[0]} is uniform in ±{max(bounds):.3g}, as it is initialized, and was never trained"
+        elif bound:
+            message = f"{weights[0]} is {how}{bound:.3g}, as it is initialized, and was never trained"
             few = {"few": True} if all(sim.tensors[name].numel() < MANY for name in weights) else {}
-            found.append(weight_finding("wrong_weights", node.name, message, bound=max(bounds), **few))
+            found.append(weight_finding("wrong_weights", node.name, message, bound=bound, **few))
         elif any(2 * same > len(sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
             message = f"{max(copies)} rows of its weight are copies of others"
             found.append(weight_finding("wrong_weights", node.name, message, copies=max(copies)))
@@ -208,6 +209,16 @@ def _copies(weight: Tensor) -> int:
     return len(rows) - len(torch.unique(rows, dim=0))
 
 
+def _as_initialized(weight: Tensor, bias: Tensor | None, gates: int) -> tuple[float, str]:
+    """Return the bound or deviation of the initialization that weights look like, 0 if of none, and words before it."""
+    uniform = _uniform_bound(weight, bias, gates)
+    return (
+        (uniform, "uniform in ±")
+        if uniform
+        else (_normal_deviation(weight, bias, gates), "normal, with a deviation of ")
+    )
+
+
 def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float:
     """Return how far uniform initialization goes where these weights look like it; else 0.
 
@@ -237,3 +248,30 @@ def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float
             if apart < 1.36:  # Kolmogorov and Smirnov, 5 %; no trained layer of twenty networks came below 1.9
                 return float(bound)
     return 0.0
+
+
+def _normal_deviation(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float:
+    """Return the deviation of normal initialization where these weights look like it, beside a bias of zeros; else 0.
+
+    Args:
+        weight: the weight, (outputs, inputs, …).
+        bias: the bias beside it, if any: what begins with normal numbers has zeros there.
+        gates: of a recurrent layer, which does not begin so.
+    """
+    size = weight.double().reshape(-1)
+    if gates or len(size) < (MANY if bias is not None else 8 * MANY) or (bias is not None and bool(bias.any())):
+        return 0.0
+    spatial, mean = weight[0, 0].numel(), float(size.mean())
+    out, into = weight.shape[0] * spatial, weight.shape[1] * spatial
+    deviation, error = float(size.std()), (2 * len(size)) ** -0.5
+    usual = {
+        0.02,
+        *((gain / fan) ** 0.5 for gain, fan in ((2, out), (2, into), (1, into), (4, out + into), (2, out + into))),
+    }
+    close = min(usual, key=lambda u: abs(u / deviation - 1))
+    if abs(close / deviation - 1) > 2 * error or abs(mean) > 2.5 * deviation / len(size) ** 0.5:
+        return 0.0
+    steps = torch.arange(1, len(size) + 1, dtype=torch.float64, device=size.device) / len(size)
+    normal: Tensor = torch.special.ndtr(size.sort().values / deviation)
+    apart = float((normal - steps).abs().max()) * len(size) ** 0.5
+    return close if apart < 1.36 else 0.0  # Kolmogorov and Smirnov, 5 %

@@ -52,6 +52,7 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
     with_sums = [n for n, read in behind.items() if any(b.op == "add" and not _held(b, graph) for b in read)]
     summed = {alike for name in with_sums for alike in _likenesses(layers[name], sim.tensors)}
     groups = {n.shape[1] for n in graph if n.op == "reshape" and len(n.shape) == 5 and _shuffles(n, graph, users)}
+    yield from _edges([n for n in graph if n.op == "conv" and n.name in layers], compute)
     for node in graph:
         shape = graph.nodes[node.inputs[0]].shape if node.inputs else ()
         if node.op == "slice":
@@ -66,6 +67,8 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         elif node.op in ("mean", "reduce", "max_pool", "avg_pool"):
             yield from _pooled(node, shape)
             yield from _one_step(node, shape, graph)
+        elif node.op == "upsample":
+            yield from _resized(node)
         elif node.op == "cat":
             yield from _shuffled(node, groups, compute)
         elif node.op == "softmax":
@@ -203,6 +206,32 @@ def _convolved(node: Node, graph: Graph, dilations: set[int], compute: FloatExec
         yield Repair("wrong_setting", text, node, compute=changed(wide, pads * len(kernel)))
 
 
+def _edges(convolutions: Sequence[Node], compute: FloatExecutor) -> Iterator[Repair]:
+    """Yield all convolutions that are padded with what is at the edges of images in place of zeros."""
+    padded = [n for n in convolutions if any(n.attrs["padding"]) and not n.attrs["transposed"]]
+    bare = {n.name: replace(n, attrs={**n.attrs, "padding": [0] * len(n.attrs["padding"])}) for n in padded}
+
+    def otherwise(node: Node, mode: str) -> Compute:
+        pads = [p for p in reversed(node.attrs["padding"]) for _ in range(2)]
+        return lambda inputs, _: compute(bare[node.name], [F.pad(inputs[0], pads, mode), *inputs[1:]])
+
+    for mode, how in (("reflect", "reflected"), ("replicate", "repeated"), ("circular", "those of the other side")):
+        text = f"the edges of what convolutions read are {how}, not zeros, in {len(padded)} places"
+        parts = [Repair("wrong_setting", text, node, compute=otherwise(node, mode)) for node in padded]
+        if parts:
+            yield replace(parts[0], also=tuple(parts[1:]))
+
+
+def _resized(node: Node) -> Iterator[Repair]:
+    """Yield images made larger in another way."""
+    linear = {"mode": "bilinear", "align_corners": False}, {"mode": "bilinear", "align_corners": True}
+    for way in ({"mode": "nearest", "align_corners": False}, *linear):
+        if len(node.shape) == 4 and any(node.attrs[key] != value for key, value in way.items()):
+            corners = " with aligned corners" if way["align_corners"] else ""
+            changed = replace(node, attrs={**node.attrs, **way})
+            yield Repair("wrong_setting", f"it resizes by {way['mode']} interpolation{corners}", changed)
+
+
 def _pooled(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
     """Yield the maximum in place of the mean, or the mean in place of the maximum."""
     a = node.attrs
@@ -219,6 +248,10 @@ def _pooled(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
         most = lambda inputs, _: pools[1](inputs[0], *given, 1, a.get("ceil_mode", False))  # noqa: E731
     else:
         return
+    if a.get("count_include_pad") is not None and any(a["padding"]):
+        other = not a["count_include_pad"]
+        text = f"its padding {'counts' if other else 'does not count'} in means"
+        yield Repair("wrong_setting", text, replace(node, attrs={**a, "count_include_pad": other}))
     text, way = ("maximum, not the mean", most) if fn == "mean" else ("mean, not the maximum", mean)
     yield Repair("wrong_setting", f"it takes the {text}", node, compute=way)
 

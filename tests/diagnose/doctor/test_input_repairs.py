@@ -1,0 +1,67 @@
+"""Inputs prepared otherwise than in training: what gives all answers back is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.diagnose.doctor.test_structural_repairs import Bed, answered
+from torch import Tensor, nn
+
+import intact8
+from intact8.diagnose.doctor.input_repairs import _other_end
+
+
+def test_padding_at_the_other_end() -> None:
+    ids = torch.tensor([[4, 5, 6, 0, 0], [1, 2, 3, 4, 5], [7, 8, 0, 0, 0]])
+    left = torch.tensor([[0, 0, 4, 5, 6], [1, 2, 3, 4, 5], [0, 0, 0, 7, 8]])
+    assert torch.equal(_other_end(ids), left) and torch.equal(_other_end(left), ids)
+    assert torch.equal(_other_end(ids[1:2]), ids[1:2])
+
+
+WAYS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "amplitudes": (lambda x: x.exp(), "the logarithms of inputs"),
+    "powers": (lambda x: x.clamp(min=0).square(), "the roots of inputs"),
+    "units": (lambda x: x * 0.01, "inputs multiplied by 100"),
+    "sensors": (lambda x: x[:, [0, 4, 2, 3, 1, 5]], "numbers 1 and 4 of dimension 1 swapped"),
+    "sign": (lambda x: x * torch.tensor([1, 1, -1, 1, 1, 1.0])[:, None], "number 2 of dimension 1 negated"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_gives_all_answers_back_is_named(name: str) -> None:
+    way, text = WAYS[name]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv1d(6, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 5))
+    x = torch.randn(256, 6, 12)
+    x = x.clamp(min=0) if name == "powers" else x
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+        net[4].bias -= net(x).mean(0)
+    finding = Bed(net, way(x), answered(net, x)).said()
+    assert finding.place == "network" and text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
+
+
+def test_two_inputs_each_in_the_place_of_the_other() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b, self.fc = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(8, 5)
+
+        def forward(self, left: Tensor, right: Tensor, mask: Tensor) -> Tensor:
+            y = self.a(left).tanh() - self.b(right).relu()
+            z: Tensor = self.fc(y.masked_fill(mask, 0.0))
+            return z
+
+    torch.manual_seed(1)
+    net, left, right, mask = Pair().eval(), torch.randn(512, 6), torch.randn(512, 6), torch.rand(512, 8) < 0.3
+    with torch.no_grad():
+        classes = net(left, right, mask).argmax(1)
+    for given, text in (
+        ((right, left, mask), "it sees right as left, and left as right"),
+        ((left, right, ~mask), "it sees the mask inverted as mask"),
+    ):
+        first = intact8.doctor(net, [(*given, classes)], remedies=False, seconds=0).findings[0]
+        assert first.place == "network" and text in first.message, str(first)
