@@ -333,7 +333,7 @@ def test_heads_in_another_order() -> None:
 
     torch.manual_seed(0)
     net, x = Heads(), torch.randn(32, 5, 8)
-    assert [text for text in offered(net, x) if "heads" in text] == [
+    assert [text for text in offered(net, x) if "heads that" in text] == [
         f"proj: the heads that it reads are {order}"
         for order in ("rolled by one", "rolled back by one", "reversed", "between each other")
     ]

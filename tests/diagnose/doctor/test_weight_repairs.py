@@ -298,3 +298,38 @@ def test_images_at_their_edges(form: Callable[[Any], Any], text: str) -> None:
         net.fc.bias.data -= shift
     finding = Bed(bad, x, answered(good, x)).said()
     assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
+
+
+def test_another_number_of_heads() -> None:
+    class Heads(nn.Module):
+        def __init__(self, heads: int, fused: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.heads, self.fused = heads, fused
+            self.qkv, self.fc = (
+                nn.ModuleList([nn.Linear(8, 24)] if fused else [nn.Linear(8, 8) for _ in range(3)]),
+                nn.Linear(8, 5),
+            )
+            for weight in self.parameters():
+                nn.init.normal_(weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.fused:
+                q, k, v = self.qkv[0](x).view(-1, 6, 3, self.heads, 8 // self.heads).permute(2, 0, 3, 1, 4)
+            else:
+                q, k, v = (layer(x).view(-1, 6, self.heads, 8 // self.heads).transpose(1, 2) for layer in self.qkv)
+            scores = q @ k.transpose(-2, -1) * (8 // self.heads) ** -0.5
+            y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 6, 8)
+            z: Tensor = self.fc(y[:, 0])
+            return z
+
+    x = torch.randn(256, 6, 8)
+    for fused in (True, False):
+        good, bad = Heads(2, fused), Heads(4, fused)
+        with torch.no_grad():
+            shift = good(x).mean(0)
+        for net in (good, bad):
+            net.fc.bias.data -= shift
+        finding = Bed(bad, x, answered(good, x)).said()
+        assert "attention has 2 heads, not 4, in 1 places" in finding.message, str(finding)
+        assert finding.evidence["recovers"] > 0.8

@@ -11,6 +11,9 @@ from intact8.capture.graph import Node
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.simulation import Simulation
 
+Compute = Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor]
+"""Computes a result of an operation's inputs, and of the network's tensors by name."""
+
 INPUTS_ARE_WRONG = "float_network_wrong"
 """Cause of repairs that prepare the inputs otherwise."""
 
@@ -47,7 +50,7 @@ class Repair:
     change: Callable[[Tensor], Tensor] | None = None
     source: str = ""
     order: tuple[int, ...] = ()
-    compute: Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor] | None = None
+    compute: Compute | None = None
     also: tuple[Repair, ...] = ()
     unusual: bool = False
 
@@ -71,3 +74,9 @@ class Repair:
         y = y if self.shift is None else y - self.shift
         y = y if self.behind is None else compute(self.behind, [y])
         return y * self.gain if y.is_floating_point() else y
+
+
+def rows_reordered(node: Node, order: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weight and bias of a layer with their rows in another order."""
+    names = [node.params[role] for role in ("weight", "bias") if role in node.params]
+    return {name: tensors[name].detach()[order] for name in names}

@@ -12,6 +12,7 @@ from itertools import permutations
 from typing import Any
 
 from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.attention_repairs import of_attention
 from intact8.diagnose.doctor.channel_repairs import of_channels, statistics_of
 from intact8.diagnose.doctor.input_repairs import of_inputs
 from intact8.diagnose.doctor.repair import Repair
@@ -26,6 +27,7 @@ from intact8.diagnose.doctor.structural_repairs import (
     word_of,
 )
 from intact8.diagnose.doctor.weight_repairs import among_weights, of_weights
+from intact8.diagnose.doctor.window_repairs import of_windows
 from intact8.diagnose.doctor.wiring_repairs import rewired
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
@@ -67,6 +69,8 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         yield from of_weights(node, sim.graph, sim.tensors)
     yield from _joined_otherwise(sim.graph)
     yield from otherwise(sim, samples, nodes)
+    yield from of_attention(sim)
+    yield from of_windows(sim)
     yield from rewired(sim)
     yield from among_weights(nodes, sim.tensors)
 

@@ -60,7 +60,6 @@ def otherwise(sim: Simulation, samples: Samples, nodes: Sequence[Node]) -> Itera
     yield from _normalized_once(sim)
     yield from _functions(sim, nodes)
     yield from _folded_once(sim)
-    yield from _scores(sim.graph)
     yield from _masked(sim, samples)
     yield from _along_steps(sim)
     yield from _offsets(sim, samples)
@@ -234,49 +233,6 @@ def _folded_once(sim: Simulation) -> Iterator[Repair]:
             bias = sim.tensors[node.params["bias"]].detach()
             changed[node.params["bias"]] = (bias - (0.0 if shift is None else shift)) / factor + mean
         yield Repair("wrong_weights", "its weight does not hold its batch norm already", node, changed)
-
-
-def _before(graph: Graph, node: Node, op: str) -> Node | None:
-    """Return the operation of a kind before another one that only shifts, scales or masks what it gives."""
-    for _ in range(6):
-        if not node.inputs:
-            return None
-        node = graph.nodes[node.inputs[0]]
-        if node.op == op:
-            return node
-        if len(node.shape) < 3 or node.op in AFFINE:
-            return None
-    return None
-
-
-def _scaled(graph: Graph, softmax: Node, product: Node) -> bool:
-    """Return whether scores, or what they are the products of, are multiplied by a number."""
-    ways = [softmax.inputs[0], *product.inputs]
-    while ways:
-        node = graph.nodes[ways.pop()]
-        chain = node.attrs["chain"] if node.op == "table" else []
-        if node.op == "mul" or any(part["op"] == "affine_scalar" for part in chain):
-            return True
-        if node is not product and (node.moves or node.op in UNCHANGED or node.op in ("add", "masked_fill")):
-            ways += node.inputs[:1]
-    return bool(product.attrs.get("mul", 1.0) != 1.0)
-
-
-def _scores(graph: Graph) -> Iterator[Repair]:
-    """Yield attention whose scores are divided by the root of the size of a head, in all places, or are not twice."""
-    found = [(node, _before(graph, node, "matmul")) for node in graph if node.op == "softmax"]
-    pairs = [(node, product) for node, product in found if product is not None]
-    scores = list({product.name: product for _, product in pairs}.values())
-    sizes = {graph.nodes[node.inputs[0]].shape[-1] for node in scores}
-    size = next(iter(sizes)) if len(sizes) == 1 else None
-    if not isinstance(size, int) or size < 2:
-        return
-    bare = not any(_scaled(graph, *pair) for pair in pairs)
-    for factor, how in ((size**-0.5, "divided"), (size**0.5, "multiplied")):
-        text = f"scores of attention are {how} by the root of {size}, the size of a head"
-        unusual = bare and how == "divided"
-        parts = [Repair("wrong_setting", text, node, gain=factor, unusual=unusual) for node in scores]
-        yield replace(parts[0], also=tuple(parts[1:]))
 
 
 def _masked(sim: Simulation, samples: Samples) -> Iterator[Repair]:

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reordered
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import together
 from intact8.diagnose.doctor.targets import Targets
-from intact8.diagnose.doctor.wiring_repairs import answers_moved, answers_reordered
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
 

@@ -1,58 +1,46 @@
-"""Repairs of how operations are joined and configured: steps taken, paddings, dilations, masks, poolings, shortcuts.
+"""Repairs of how operations are joined: steps taken, channels shuffled, activations left out, shortcuts, positions.
 
 Each is what people and converters mistake one for another, so that both are possible and only the labels tell.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import Users
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
+from intact8.diagnose.doctor.repair import Compute, Repair
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
-    HIDDEN,
     UNCHANGED,
     function_of,
     kind_of,
     only_source,
     with_function,
 )
-from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
 
-LEAST_HIDDEN = 100.0
-"""Size from which a negative number that is added to scores hides a position."""
-
 STEPS, SHORTCUT = 4, 4
 """Steps from which one of them is another's place, and layers that a shortcut may pass by."""
 
-Compute = Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor]
-
 
 def rewired(sim: Simulation) -> Iterator[Repair]:
-    """Yield the repairs of this module but those of :func:`answers_reordered`."""
+    """Yield the repairs of this module but those of :func:`shortcuts`."""
     graph, users, compute = sim.graph, sim.graph.users(), FloatExecutor(sim.tensors)
-    dilations = {d for n in graph if n.op == "conv" for d in n.attrs["dilation"]}
     layers = {n.name: n for n in graph if n.op in AFFINE and n.op != "scale_shift" and "weight" in n.params}
-    behind = {name: _read_by(n, graph, users) for name, n in layers.items()}
+    behind = {name: read_by(n, graph, users) for name, n in layers.items()}
     with_sums = [n for n, read in behind.items() if any(b.op == "add" and not _held(b, graph) for b in read)]
     summed = {alike for name in with_sums for alike in _likenesses(layers[name], sim.tensors)}
     groups = {n.shape[1] for n in graph if n.op == "reshape" and len(n.shape) == 5 and _shuffles(n, graph, users)}
-    yield from _edges([n for n in graph if n.op == "conv" and n.name in layers], compute)
     for node in graph:
         shape = graph.nodes[node.inputs[0]].shape if node.inputs else ()
         if node.op == "slice":
@@ -60,29 +48,15 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         elif node.op == "reshape" and len(shape) == 3 and tuple(node.shape) == (shape[0], shape[2], shape[1]):
             turned: Compute = lambda inputs, _: inputs[0].transpose(1, 2).contiguous()  # noqa: E731
             yield Repair("wrong_setting", "it transposes its input and does not reshape it", node, compute=turned)
-        elif node.op == "pad":
-            yield from _padded(node)
-        elif node.op == "conv" and node.name in layers and not node.attrs["transposed"]:
-            yield from _convolved(node, graph, dilations, compute)
-        elif node.op in ("mean", "reduce", "max_pool", "avg_pool"):
-            yield from _pooled(node, shape)
+        elif node.op in ("mean", "reduce"):
             yield from _one_step(node, shape, graph)
-        elif node.op == "upsample":
-            yield from _resized(node)
         elif node.op == "cat":
             yield from _shuffled(node, groups, compute)
-        elif node.op == "softmax":
-            yield from _causal(node, compute)
-        elif node.op == "masked_fill":
-            yield Repair("wrong_setting", "its mask is inverted", node, compute=_inverted(node, compute))
-        elif node.op == "linear" and node.name in layers:
-            yield from _projected(node, graph, users, sim.tensors)
         yield from _bounded(node, graph, users)
         if node.name in layers and summed.intersection(_likenesses(node, sim.tensors)):
             yield from _shortcut_to(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
-            yield from _mask_turned(node, graph, users, sim.tensors)
 
 
 def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
@@ -101,7 +75,7 @@ def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
 def _one_step(node: Node, shape: Sequence[Any], graph: Graph) -> Iterator[Repair]:
     """Yield the first step, or the last one, in place of the mean or the maximum of all, or of all but the first."""
     dims, keepdim = tuple(node.attrs.get("dims") or ()), node.attrs.get("keepdim", False)
-    if node.op not in ("mean", "reduce") or len(dims) != 1 or len(shape) != 3 or dims[0] == 0:
+    if len(dims) != 1 or len(shape) != 3 or dims[0] == 0:
         return
     axis, source = dims[0], graph.nodes[node.inputs[0]]
     while source.op in UNCHANGED and source.inputs:
@@ -147,164 +121,6 @@ def _shuffled(node: Node, groups: Collection[Any], compute: FloatExecutor) -> It
         yield Repair("wrong_setting", text, node, compute=shuffled)
 
 
-def _mask_turned(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield a mask of attention, added to scores or not, that hides other positions: transposed, or inverted."""
-    name = node.params["value"]
-    held, readers = tensors[name].detach(), {graph.nodes[user].op for user in users[node.name]}
-    square = held.dim() > 1 and held.shape[-1] == held.shape[-2] > 2
-    added = held.is_floating_point() and float(held.max()) == 0 and float(held.min()) < -LEAST_HIDDEN
-    if not square or not readers <= {"add", "masked_fill", "where"} or not (added or held.dtype == torch.bool):
-        return
-    hidden = held < 0 if added else held
-    for text, other in (("transposed", hidden.transpose(-1, -2)), ("inverted", ~hidden)):
-        if not torch.equal(other, hidden):
-            changed = torch.zeros_like(held).masked_fill(other, float(held.min())) if added else other.contiguous()
-            yield Repair("wrong_setting", f"its mask is {text}", node, {name: changed})
-
-
-def _padded(node: Node) -> Iterator[Repair]:
-    """Yield padding before only, behind only, or on both sides, along all dimensions that are padded."""
-    given = [tuple(pads) for pads in node.attrs["pads"]]
-    ways = {
-        "before only": [(a + b, 0) for a, b in given],
-        "behind only": [(0, a + b) for a, b in given],
-        "on both sides": [((a + b) // 2, (a + b + 1) // 2) for a, b in given],
-    }
-    for text, pads in ways.items():
-        if pads != given and min(min(pads)) >= 0:
-            changed = replace(node, attrs={**node.attrs, "pads": [list(p) for p in pads]})
-            yield Repair("wrong_setting", f"it pads {text}", changed)
-
-
-def _convolved(node: Node, graph: Graph, dilations: set[int], compute: FloatExecutor) -> Iterator[Repair]:
-    """Yield a convolution with other dilations, or with its padding on one side, with results of the same size."""
-    stride, padding, dilation = (node.attrs[key] for key in ("stride", "padding", "dilation"))
-    kernel = compute.tensors[node.params["weight"]].shape[2:]
-    bare = replace(node, attrs={**node.attrs, "padding": [0] * len(kernel)})
-
-    def changed(conv: Node, pads: list[int]) -> Compute:
-        return lambda inputs, _: FloatExecutor(compute.tensors)(conv, [F.pad(inputs[0], pads), *inputs[1:]])
-
-    if len(set(padding)) == 1 and padding[0] > 0 and set(stride) in ({1}, {2}):
-        sides = {"before only": [2 * padding[0], 0]} if len(kernel) == 1 else {}
-        if set(stride) == {2}:  # as TensorFlow pads where sizes are even
-            sides["less before"] = [padding[0] - 1, padding[0]]
-        for text, pads in sides.items():
-            yield Repair("wrong_setting", f"it is padded {text}", node, compute=changed(bare, pads * len(kernel)))
-    others = (dilations | ({1, 2, 4, 8, 16} if len(kernel) == 1 else set())) if len(set(dilation)) == 1 else set()
-    if min(kernel) < 3 or len(set(kernel)) > 1 or len(set(padding)) > 1:
-        return
-    source = graph.nodes[node.inputs[0]]
-    while source.op in UNCHANGED and source.inputs:
-        source = graph.nodes[source.inputs[0]]
-    causal = source.op == "pad" and source.attrs["pads"][-1][1] == 0
-    for other in others - set(dilation):
-        wider = (kernel[0] - 1) * (other - dilation[0]) + 2 * padding[0]
-        pads = [wider, 0] if causal else [wider // 2, wider - wider // 2]
-        wide = replace(bare, attrs={**bare.attrs, "dilation": [other] * len(kernel)})
-        text = f"its dilation is {other}, not {dilation[0]}"
-        yield Repair("wrong_setting", text, node, compute=changed(wide, pads * len(kernel)))
-
-
-def _edges(convolutions: Sequence[Node], compute: FloatExecutor) -> Iterator[Repair]:
-    """Yield all convolutions that are padded with what is at the edges of images in place of zeros."""
-    padded = [n for n in convolutions if any(n.attrs["padding"]) and not n.attrs["transposed"]]
-    bare = {n.name: replace(n, attrs={**n.attrs, "padding": [0] * len(n.attrs["padding"])}) for n in padded}
-
-    def otherwise(node: Node, mode: str) -> Compute:
-        pads = [p for p in reversed(node.attrs["padding"]) for _ in range(2)]
-        return lambda inputs, _: compute(bare[node.name], [F.pad(inputs[0], pads, mode), *inputs[1:]])
-
-    for mode, how in (("reflect", "reflected"), ("replicate", "repeated"), ("circular", "those of the other side")):
-        text = f"the edges of what convolutions read are {how}, not zeros, in {len(padded)} places"
-        parts = [Repair("wrong_setting", text, node, compute=otherwise(node, mode)) for node in padded]
-        if parts:
-            yield replace(parts[0], also=tuple(parts[1:]))
-
-
-def _resized(node: Node) -> Iterator[Repair]:
-    """Yield images made larger in another way."""
-    linear = {"mode": "bilinear", "align_corners": False}, {"mode": "bilinear", "align_corners": True}
-    for way in ({"mode": "nearest", "align_corners": False}, *linear):
-        if len(node.shape) == 4 and any(node.attrs[key] != value for key, value in way.items()):
-            corners = " with aligned corners" if way["align_corners"] else ""
-            changed = replace(node, attrs={**node.attrs, **way})
-            yield Repair("wrong_setting", f"it resizes by {way['mode']} interpolation{corners}", changed)
-
-
-def _pooled(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
-    """Yield the maximum in place of the mean, or the mean in place of the maximum."""
-    a = node.attrs
-    if node.op in ("mean", "reduce"):
-        fn, dims, keepdim = a.get("fn", "mean"), tuple(a.get("dims") or ()), a.get("keepdim", False)
-        if fn not in ("mean", "amax") or not dims or 0 in dims or len(shape) < 3:
-            return
-        mean: Compute = lambda inputs, _: inputs[0].mean(dims, keepdim=keepdim)  # noqa: E731
-        most: Compute = lambda inputs, _: inputs[0].amax(dims, keepdim=keepdim)  # noqa: E731
-    elif len(a["kernel"]) in (1, 2) and set(a.get("dilation", [1])) == {1}:
-        fn, given = "mean" if node.op == "avg_pool" else "amax", (a["kernel"], a["stride"], a["padding"])
-        pools = (F.avg_pool1d, F.max_pool1d) if len(a["kernel"]) == 1 else (F.avg_pool2d, F.max_pool2d)
-        mean = lambda inputs, _: pools[0](inputs[0], *given, a.get("ceil_mode", False))  # noqa: E731
-        most = lambda inputs, _: pools[1](inputs[0], *given, 1, a.get("ceil_mode", False))  # noqa: E731
-    else:
-        return
-    if a.get("count_include_pad") is not None and any(a["padding"]):
-        other = not a["count_include_pad"]
-        text = f"its padding {'counts' if other else 'does not count'} in means"
-        yield Repair("wrong_setting", text, replace(node, attrs={**a, "count_include_pad": other}))
-    text, way = ("maximum, not the mean", most) if fn == "mean" else ("mean, not the maximum", mean)
-    yield Repair("wrong_setting", f"it takes the {text}", node, compute=way)
-
-
-def _causal(node: Node, compute: FloatExecutor) -> Iterator[Repair]:
-    """Yield attention in which no position sees those behind it."""
-    size = node.shape[-1]
-    if node.attrs["axis"] == len(node.shape) - 1 and isinstance(size, int) and size == node.shape[-2] and size > 2:
-
-        def masked(inputs: Sequence[Tensor], _: Mapping[str, Tensor]) -> Tensor:
-            later = torch.ones(size, size, dtype=torch.bool, device=inputs[0].device).triu(1)
-            return compute(node, [inputs[0].masked_fill(later, HIDDEN)])
-
-        yield Repair("wrong_setting", "no position sees those behind it (causal)", node, compute=masked)
-
-
-def _inverted(node: Node, compute: FloatExecutor) -> Compute:
-    return lambda inputs, _: compute(node, [inputs[0], ~inputs[1].bool()])
-
-
-def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield queries, keys and values of one layer in another order, or head by head."""
-    behind = _read_by(node, graph, users)
-    split = len(behind) == 1 and behind[0].op == "reshape"
-    weight = tensors[node.params["weight"]].detach()
-    shapes = [known(behind[0].shape[-count:]) for count in (2, 3)] if split and len(behind[0].shape) > 3 else []
-    parts = next((shape for shape in shapes if 3 in shape[:2] and math.prod(shape) == len(weight)), [])
-    if not parts:
-        yield from _interleaved(node, shapes, tensors)
-        return
-    rows = torch.arange(len(weight)).reshape(*parts)
-    first = parts[0] == 3
-    orders = {f"in the order {order}": rows.index_select(0 if first else 1, torch.tensor(order)).flatten()
-              for order in list(permutations(range(3)))[1:]}  # fmt: skip
-    if len(parts) > 2:
-        orders["head by head"] = torch.arange(len(weight)).reshape(parts[1], parts[0], -1).transpose(0, 1).flatten()
-    for how, order in orders.items():
-        text = f"queries, keys and values lie {how}"
-        yield Repair("wrong_weights", text, node, _rows(node, order, tensors))
-
-
-def _interleaved(node: Node, shapes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield queries, keys or values of a layer of their own with the rows of all heads between each other, or not."""
-    weight = tensors[node.params["weight"]].detach()
-    heads, size = shapes[0] if shapes and len(shapes[0]) == 2 else (1, 1)
-    if heads < 2 or size < 2 or heads * size != len(weight):
-        return
-    for a, b, how in ((size, heads, "come head by head, not between each other"),
-                      (heads, size, "come between each other, not head by head")):  # fmt: skip
-        order = torch.arange(len(weight)).reshape(a, b).T.flatten()
-        yield Repair("wrong_weights", f"its rows for {heads} heads {how}", node, _rows(node, order, tensors))
-
-
 def _bounded(node: Node, graph: Graph, users: Users) -> Iterator[Repair]:
     """Yield a sigmoid, or tanh, behind a layer whose results are answers or factors, and sigmoids for a softmax."""
     last = [node.name]
@@ -333,7 +149,7 @@ def _held(node: Node, graph: Graph) -> bool:
     return any(graph.nodes[name].op == "constant" for name in node.inputs)
 
 
-def _read_by(node: Node, graph: Graph, users: Users) -> list[Node]:
+def read_by(node: Node, graph: Graph, users: Users) -> list[Node]:
     """Return the operations that read a result, or what is the same in another type, or times a constant."""
     behind = [graph.nodes[user] for user in users[node.name]]
     while len(behind) == 1 and (behind[0].op in UNCHANGED or (behind[0].op == "mul" and _held(behind[0], graph))):
@@ -356,7 +172,7 @@ def shortcuts(sim: Simulation, names: Collection[str]) -> Iterator[Repair]:
 
 def _shortcut_to(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
     """Yield a layer to whose results what a few layers before it read is added, as to those of layers like it."""
-    behind = _read_by(node, graph, users)
+    behind = read_by(node, graph, users)
     added_up = len(behind) == 1 and behind[0].op == "add"  # of several, a sum may be that of the next shortcut
     if added_up or (len(node.inputs) > 1 and node.op != "mul"):
         return
@@ -402,45 +218,3 @@ def _positions(node: Node, sim: Simulation) -> Iterator[Repair]:
             order = torch.cat([torch.arange(extra), torch.arange(side**2).reshape(side, side).T.flatten() + extra])
             turned = held.index_select(held.dim() - 2, order)
             yield Repair("wrong_weights", f"its {side} × {side} rows are transposed", node, {name: turned})
-
-
-def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
-    """Yield the last layer with its results in the order that suits the labels best."""
-    order, graph = targets.order(output), sim.graph
-    node = graph.nodes[graph.outputs[0]]
-    while node.inputs and (node.op not in AFFINE or "weight" not in node.params) and len(node.inputs) == 1:
-        node = graph.nodes[node.inputs[0]]
-    count = (
-        len(sim.tensors[node.params["weight"]])
-        if node.op in ("linear", "conv") and not node.attrs.get("transposed")
-        else 0
-    )
-    if order is None or count != len(order) or "bn" in node.attrs:
-        return
-    if targets.classes and not targets.yes:  # it is the labels as likely as the layer
-        text = f"it has its classes numbered otherwise, {order.tolist()[:16]}"
-        yield Repair(INPUTS_ARE_WRONG, text, node, _rows(node, order, sim.tensors))
-        return
-    text = f"its outputs come in the order {', '.join(map(str, order.tolist()[:16]))}"
-    yield Repair("wrong_weights", text, node, _rows(node, order, sim.tensors))
-
-
-def answers_moved(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
-    """Yield answers about a sequence that belong to the place before, or behind: labels may be moved against inputs."""
-    places = targets.values.shape[1:]
-    if not targets.classes or targets.yes or len(places) != 1 or places[0] < STEPS:
-        return
-    node, compute = sim.graph.nodes[sim.graph.outputs[0]], FloatExecutor(sim.tensors)
-    axis = 2 if output.shape[2:] == places else 1
-
-    def moved(by: int) -> Compute:
-        return lambda inputs, _: compute(node, inputs).roll(by, axis)
-
-    for by, where in ((1, "behind"), (-1, "before")):
-        yield Repair(INPUTS_ARE_WRONG, f"its answers belong to the place {where} theirs", node, compute=moved(by))
-
-
-def _rows(node: Node, order: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weight and bias of a layer with their rows in another order."""
-    names = [node.params[role] for role in ("weight", "bias") if role in node.params]
-    return {name: tensors[name].detach()[order] for name in names}

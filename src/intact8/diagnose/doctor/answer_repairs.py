@@ -1,0 +1,50 @@
+"""Repairs of answers: in another order, or of another place than that which the labels count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Compute, Repair, rows_reordered
+from intact8.diagnose.doctor.targets import Targets
+from intact8.diagnose.doctor.wiring_repairs import STEPS
+from intact8.diagnose.executors import FloatExecutor
+from intact8.simulation.quantized_graph import AFFINE
+from intact8.simulation.simulation import Simulation
+
+
+def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
+    """Yield the last layer with its results in the order that suits the labels best."""
+    order, graph = targets.order(output), sim.graph
+    node = graph.nodes[graph.outputs[0]]
+    while node.inputs and (node.op not in AFFINE or "weight" not in node.params) and len(node.inputs) == 1:
+        node = graph.nodes[node.inputs[0]]
+    count = (
+        len(sim.tensors[node.params["weight"]])
+        if node.op in ("linear", "conv") and not node.attrs.get("transposed")
+        else 0
+    )
+    if order is None or count != len(order) or "bn" in node.attrs:
+        return
+    if targets.classes and not targets.yes:  # it is the labels as likely as the layer
+        text = f"it has its classes numbered otherwise, {order.tolist()[:16]}"
+        yield Repair(INPUTS_ARE_WRONG, text, node, rows_reordered(node, order, sim.tensors))
+        return
+    text = f"its outputs come in the order {', '.join(map(str, order.tolist()[:16]))}"
+    yield Repair("wrong_weights", text, node, rows_reordered(node, order, sim.tensors))
+
+
+def answers_moved(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
+    """Yield answers about a sequence that belong to the place before, or behind: labels may be moved against inputs."""
+    places = targets.values.shape[1:]
+    if not targets.classes or targets.yes or len(places) != 1 or places[0] < STEPS:
+        return
+    node, compute = sim.graph.nodes[sim.graph.outputs[0]], FloatExecutor(sim.tensors)
+    axis = 2 if output.shape[2:] == places else 1
+
+    def moved(by: int) -> Compute:
+        return lambda inputs, _: compute(node, inputs).roll(by, axis)
+
+    for by, where in ((1, "behind"), (-1, "before")):
+        yield Repair(INPUTS_ARE_WRONG, f"its answers belong to the place {where} theirs", node, compute=moved(by))
