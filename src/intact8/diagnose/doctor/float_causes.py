@@ -97,7 +97,9 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
     # In most layers, or inputs with which the first batch norm sees what it saw in training.
-    whole |= any(f.cause == "float_network_wrong" and {"layers", "fits"} & f.evidence.keys() for f in findings)
+    whole |= any(
+        f.cause == "float_network_wrong" and {"layers", "fits", "batch_norm"} & f.evidence.keys() for f in findings
+    )
     whole &= not any(PROOF & f.evidence.keys() for f in findings)
 
     def key(finding: Finding) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
 from intact8.diagnose.doctor.exploded import weight_finding
 from intact8.diagnose.doctor.fitting import fitting
-from intact8.diagnose.doctor.float_causes import TRAIN_ON
+from intact8.diagnose.doctor.float_causes import PROOF, TRAIN_ON
 from intact8.diagnose.doctor.float_network import FloatNetwork
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
@@ -69,7 +69,7 @@ def behind_statistics(
         if answers is not None and _old_everywhere(sim, renewed_score, answers):
             finding = replace(finding, evidence={**finding.evidence, "healed": True})
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
-        if others or answers is None or not answers.mostly_lost or _reads_input(graph, graph.nodes[place]):
+        if others or answers is None or not answers.mostly_lost:
             out.append(finding)
             continue
         renewed, most = _renewed(network, samples, [name]), HEALED
@@ -83,6 +83,12 @@ def behind_statistics(
             f"its results are not those that batch norm {name} saw in training, and with new statistics the network "
             f"{answers.targets.said(score)}, now {answers.score:.1%}: it is the weights, or what they read"
         )
+        if _reads_input(graph, graph.nodes[place]):
+            shown = PROOF & {key for f in known if f.place == place for key in f.evidence}
+            message = f"{place}: {message}, the inputs"
+            told = Finding(INPUTS_ARE_WRONG, NETWORK, "error", message, TRAIN_ON, evidence={"batch_norm": name})
+            out.append(finding if shown else told)
+            continue
         out.append(weight_finding("wrong_weights", place, message, batch_norm=name))
     return out
 
