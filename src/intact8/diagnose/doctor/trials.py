@@ -132,17 +132,19 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
         targets: their right answers.
         until: time (``time.monotonic()``) from which nothing more is tried.
     """
-    few = samples.first(SCREENED)
-    candidates = list(repairs(sim, samples))
-    answers = answers_with(sim, samples, [], targets)[0]
+    candidates, began = list(repairs(sim, samples)), time.monotonic()
+    answers, now = answers_with(sim, samples, [], targets)[0], time.monotonic()
+    # Half of the network is behind an operation, on average.
+    slow = (now - began) * SCREENED / len(samples) * len(candidates) / 2 > (until - now) / 2
+    few = samples.first(SCREENED // 2 if slow else SCREENED)
     candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
     candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
-    now = targets.first(len(few))
+    first = targets.first(len(few))
     losses: list[tuple[float, Repair]] = []
     for start in range(0, len(candidates), AT_ONCE):
         some = candidates[start : start + AT_ONCE]
         answered = zip(answers_with(sim, few, some, targets)[1], some, strict=True)
-        losses += [(float(now.losses(y).mean()), repair) for y, repair in answered if y is not None]
+        losses += [(float(first.losses(y).mean()), repair) for y, repair in answered if y is not None]
         if time.monotonic() > until:
             break
     best: dict[str, list[Repair]] = {}
@@ -163,10 +165,10 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
 
 
 def _likely(repair: Repair) -> int:
-    """Return the rank of a repair: inputs, then what concerns several places, then one, then its size only."""
+    """Return the rank of a repair: inputs, what concerns several places, one, pairs, and then what has another size."""
     if repair.cause == INPUTS_ARE_WRONG:
         return 0
-    return 1 if repair.also else 3 if repair.cause == "wrong_scale" else 2
+    return 1 if repair.also else 4 if repair.cause == "wrong_scale" else 3 if repair.others else 2
 
 
 def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:

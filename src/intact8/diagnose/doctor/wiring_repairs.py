@@ -29,8 +29,9 @@ from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
 
-STEPS, SHORTCUT = 4, 4
-"""Steps from which one of them is another's place, and layers that a shortcut may pass by."""
+STEPS, SHORTCUT, MOST_LAYERS = 4, 4, 24
+"""Steps from which one of them is another's place, layers that a shortcut may pass by, and layers up to which one is
+tried for all that have the shape of those with shortcuts."""
 
 
 def rewired(sim: Simulation) -> Iterator[Repair]:
@@ -39,7 +40,8 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
     layers = {n.name: n for n in graph if n.op in AFFINE and n.op != "scale_shift" and "weight" in n.params}
     behind = {name: read_by(n, graph, users) for name, n in layers.items()}
     with_sums = [n for n, read in behind.items() if any(b.op == "add" and not _held(b, graph) for b in read)]
-    summed = {alike for name in with_sums for alike in _likenesses(layers[name], sim.tensors)}
+    few = len(layers) <= MOST_LAYERS  # of which those with sums may have other names
+    summed = {alike for name in with_sums for alike in _likenesses(layers[name], sim.tensors)[: 1 + few]}
     groups = {n.shape[1] for n in graph if n.op == "reshape" and len(n.shape) == 5 and _shuffles(n, graph, users)}
     for node in graph:
         shape = graph.nodes[node.inputs[0]].shape if node.inputs else ()
@@ -157,9 +159,9 @@ def read_by(node: Node, graph: Graph, users: Users) -> list[Node]:
     return behind
 
 
-def _likenesses(node: Node, tensors: Mapping[str, Tensor]) -> set[tuple[Any, ...]]:
+def _likenesses(node: Node, tensors: Mapping[str, Tensor]) -> list[tuple[Any, ...]]:
     """Return by what a layer is like others: its name without numbers, and the shape of its weight."""
-    return {(kind_of(node.name),), (node.op, *tensors[node.params["weight"]].shape)}
+    return [(kind_of(node.name),), (node.op, *tensors[node.params["weight"]].shape)]
 
 
 def shortcuts(sim: Simulation, names: Collection[str]) -> Iterator[Repair]:
