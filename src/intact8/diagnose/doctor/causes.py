@@ -195,7 +195,7 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
     place = facts["sum"] if reason == "cancellation" else site.name
     if reason == "shared":
         place = _joined_in(sim, site.name) or place
-    if reason == "bits" and _everywhere(sim, site):
+    if (reason == "bits" and _everywhere(sim, site)) or (reason == "symmetric" and _symmetric_everywhere(sim, site)):
         place, message = NETWORK, f"every {{part}} by the recipe: {message}"
     elif reason in ("bits", "symmetric") and site.part == "activation":
         place = _named_by_the_recipe(sim, site.name) or place
@@ -306,6 +306,11 @@ def _everywhere(sim: Simulation, site: Measured) -> bool:
     default = sim.recipe.weight if site.part == "weight" else sim.recipe.activation
     point = sim.weight_points[site.name] if site.part == "weight" else sim.points[site.name]
     return point.scheme.bits == default.bits < 8
+
+
+def _symmetric_everywhere(sim: Simulation, site: Measured) -> bool:
+    """Return whether the recipe gives symmetric ranges to all activations."""
+    return site.part == "activation" and sim.recipe.activation.symmetric and sim.points[site.name].scheme.symmetric
 
 
 def _joined_in(sim: Simulation, point: str) -> str | None:

@@ -72,7 +72,25 @@ def importance(
                 pending.append((reader.name, offset + before, sum(widths)))
             elif reader.op in CHANNELWISE and axis_of(nodes[here]) not in reader.attrs.get("dims", ()):
                 pending.append((reader.name, offset, width))
+    behind = _behind_attention(graph, users, name) if total.max(initial=0.0) == 0 else None
+    if behind is not None and behind.name in layers and len(columns := column_power(behind, tensors)) == channels:
+        return columns
     return total if total.max(initial=0.0) > 0 else np.ones(channels)
+
+
+def _behind_attention(graph: Graph, users: Users, name: str) -> Node | None:
+    """Return the layer that reads attention with this tensor as its values, of which the channels stay in order."""
+    inside = False
+    while len(users[name]) == 1:
+        reader = graph.nodes[users[name][0]]
+        if reader.op == "linear":
+            return reader if inside else None
+        if reader.op == "matmul" and reader.inputs[1] == name and not inside:
+            inside = True
+        elif not reader.moves and reader.op not in REQUANTIZING:
+            return None
+        name = reader.name
+    return None
 
 
 def depthwise_channels(node: Node, tensors: Mapping[str, Tensor]) -> int:

@@ -80,9 +80,16 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     places = {name: i for i, name in enumerate(order)}
     dead = {f.place: f.evidence.get("share", 1.0) > NEARLY_ALL for f in findings if f.cause == "dead_channels"}
 
+    others = any(f.cause in OF_LAYERS and f.cause != "dead_channels" for f in findings)
+
     def partly(finding: Finding) -> bool:
-        """Where a whole layer is dead, a part of another one is no cause."""
-        return finding.cause == "dead_channels" and any(dead.values()) and not dead[finding.place]
+        """Where a whole layer is dead, a part of another one is no cause, nor where more is shown of other layers.
+
+        Channels may have died in training. Those that died after it are not what the batch norm behind them saw.
+        """
+        if finding.cause != "dead_channels" or dead[finding.place]:
+            return False
+        return any(dead.values()) or (others and not {"before", "recovers", "norm"} & finding.evidence.keys())
 
     layers = {f.place for f in findings if f.cause in OF_LAYERS and not partly(f)}
     shown = [f for f in findings if f.cause in ("exploded_weight", "exploded_channel", "dead_channels")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
 import torch
 from torch import Tensor
 
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import filling, source_of
 from intact8.simulation.simulation import Simulation
@@ -131,9 +131,6 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     count = x.shape[1] if x.dim() == 2 else 0
     pairs = combinations(range(count), 2) if count <= MOST_COLUMNS else ()
 
-    def swapped(a: int, b: int, count: int) -> list[int]:
-        return [{a: b, b: a}.get(i, i) for i in range(count)]
-
     found = {f"columns {a} and {b} swapped": (1, swapped(a, b, count)) for a, b in pairs}
     for axis in {1, x.dim() - 1} if x.dim() > 2 else ():
         if 4 < x.shape[axis] <= MOST_SWAPPED:
@@ -144,9 +141,9 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
             }
         elif 2 < x.shape[axis] <= 4:
             orders = list(permutations(range(x.shape[axis])))[1:-1]  # the last one is the reverse
-            found |= {f"dimension {axis} in the order {order}": (axis, list(order)) for order in orders}
+            found |= {f"dimension {axis} in the order {order}": (axis, order) for order in orders}
 
-    def taken(axis: int, order: list[int]) -> Callable[[Tensor], Tensor]:
+    def taken(axis: int, order: Sequence[int]) -> Callable[[Tensor], Tensor]:
         return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
 
     def standard(at: int) -> Callable[[Tensor], Tensor]:

@@ -44,9 +44,9 @@ class MetricTargets(Targets):
         """Return all outputs, one after the other in a row per sample, float64 (N, numbers)."""
         return torch.cat([y.detach().double().cpu().reshape(len(y), -1) for y in outputs], 1)
 
-    def first(self, count: int) -> MetricTargets:
-        """Return those of the first samples."""
-        return replace(self, values=self.values[:count], samples=self.samples.first(count))
+    def at(self, numbers: Tensor, samples: Samples) -> MetricTargets:
+        """Return those of the samples of these numbers, int64."""
+        return replace(self, values=self.values[numbers], samples=samples)
 
     def tempered(self, output: Tensor) -> tuple[float, Tensor]:
         """Return 1, and what every sample lacks, float64 (N,)."""

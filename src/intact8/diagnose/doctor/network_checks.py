@@ -173,7 +173,7 @@ def _stale(
             f"what batch norm {name} reads varies so little beside its eps, {eps:.3g}, that {left:.0%} of its channels "
             "are constants: the weights before it have vanished"
         )
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left})
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left, "norm": name})
     grown = _grown_rows(mean, variance, norm, graph.nodes.get(place), trained)
     if grown:
         message = (
@@ -192,7 +192,7 @@ def _stale(
     still = float((variance < DEAD_WIDTH * running).double().mean())
     if still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still, "norm": name})
     message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"

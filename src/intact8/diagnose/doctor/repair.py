@@ -36,6 +36,7 @@ class Repair:
         order: in which it takes its inputs, where it is another one.
         compute: what gives the result, if not ``node`` does, of its inputs and of the network's by name.
         also: put right with it.
+        least: share of the loss that it must take away, where it may make up for other faults in part; 0 as others.
         unusual: whether the network itself shows that what is put right is unusual, so that less must come of it.
     """
 
@@ -52,6 +53,7 @@ class Repair:
     order: tuple[int, ...] = ()
     compute: Compute | None = None
     also: tuple[Repair, ...] = ()
+    least: float = 0.0
     unusual: bool = False
 
     def parts(self) -> Iterator[Repair]:
@@ -74,6 +76,11 @@ class Repair:
         y = y if self.shift is None else y - self.shift
         y = y if self.behind is None else compute(self.behind, [y])
         return y * self.gain if y.is_floating_point() else y
+
+
+def swapped(a: int, b: int, count: int) -> tuple[int, ...]:
+    """Return the numbers up to a count with two of them exchanged."""
+    return tuple({a: b, b: a}.get(i, i) for i in range(count))
 
 
 def rows_reordered(node: Node, order: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

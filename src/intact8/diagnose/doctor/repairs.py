@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.attention_repairs import of_attention
 from intact8.diagnose.doctor.channel_repairs import of_channels, statistics_of
 from intact8.diagnose.doctor.input_repairs import of_inputs
-from intact8.diagnose.doctor.repair import Repair
+from intact8.diagnose.doctor.repair import Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
@@ -32,6 +32,13 @@ from intact8.diagnose.doctor.wiring_repairs import rewired
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
 
+SCALED = 0.6
+"""Share of the loss that another scale must take away, which makes up for many faults in part: the right one takes away
+nearly all."""
+
+MOST_JOINED = 8
+"""Parts of a join up to which any two are exchanged."""
+
 GAINS = (1 / 64, 1 / 8, 8.0, 64.0)
 """Factors tried on what every operation gives, and then their neighbours at the best places."""
 
@@ -41,7 +48,7 @@ USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
 
 def with_gain(node: Node, factor: float) -> Repair:
     """Return the repair that multiplies what an operation gives."""
-    return Repair("wrong_scale", f"its results are multiplied by {factor:.3g}", node, gain=factor)
+    return Repair("wrong_scale", f"its results are multiplied by {factor:.3g}", node, gain=factor, least=SCALED)
 
 
 def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
@@ -76,11 +83,13 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 
 
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:
-    """Yield what is joined in another order."""
+    """Yield what is joined in another order: any of few parts, two of more exchanged."""
     for node in graph:
         joins = node.op == "cat" and node.dtype == "float32" and len(set(node.inputs)) == len(node.inputs)
         count = len(node.inputs) if joins else 0
-        for order in list(permutations(range(count)))[1:] if 1 < count < 4 else []:
+        every = list(permutations(range(count)))[1:] if count < (6 if len(node.shape) == 2 else 4) else []
+        swaps = combinations(range(count), 2) if not every and count <= MOST_JOINED else ()
+        for order in [*every, *(swapped(a, b, count) for a, b in swaps)]:
             yield Repair("wrong_setting", f"it joins its inputs in the order {order}", node, order=order)
 
 
@@ -107,6 +116,11 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
                 yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
         if graph.nodes[node.inputs[0]].op == "softmax":
             yield Repair("wrong_setting", "it is left out, as what it reads is a softmax", replace(node, op="dropout"))
+    if node.op == "group_norm":
+        for groups in {1, 2, 4, 8, 16, 32} - {node.attrs["groups"]}:
+            if int(node.shape[1] or 1) % groups == 0:
+                changed = replace(node, attrs={**node.attrs, "groups": groups})
+                yield Repair("wrong_setting", f"it has {groups} groups, not {node.attrs['groups']}", changed)
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))

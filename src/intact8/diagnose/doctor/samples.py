@@ -40,6 +40,16 @@ class Samples:
         begins = np.cumsum([0, *map(len, self.batches)])
         return Samples(tuple(b for b, begin in zip(self.batches, begins, strict=False) if begin < max(count, 1)))
 
+    def at(self, numbers: Tensor) -> Samples:
+        """Return the samples of these numbers, int64 in ascending order, batch by batch."""
+        parts, begin = [], 0
+        for batch in self.batches:
+            index = numbers[(numbers >= begin) & (numbers < begin + len(batch))] - begin
+            if len(index):
+                parts.append(_part(batch, index))
+            begin += len(batch)
+        return Samples(tuple(parts))
+
     def calls(self) -> list[Any]:
         """Return the batches as ``intact8.calibrate`` takes them."""
         return [batch.batch for batch in self.batches]
@@ -87,7 +97,9 @@ def divide(samples: Samples, shares: tuple[float, ...], seed: int, whole: bool =
     for batch in samples:
         for part, chosen in zip(parts, deal(len(batch)), strict=True):
             if chosen:
-                index = torch.tensor(chosen)
-                inputs = [x[index] for x in batch.inputs]
-                part.append(Chunk(inputs, cut(batch.batch, index, len(batch)), len(chosen)))
+                part.append(_part(batch, torch.tensor(chosen)))
     return [Samples(tuple(part)) for part in parts]
+
+
+def _part(batch: Chunk, index: Tensor) -> Chunk:
+    return Chunk([x[index] for x in batch.inputs], cut(batch.batch, index, len(batch)), len(index))

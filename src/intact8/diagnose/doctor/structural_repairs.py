@@ -40,6 +40,9 @@ FUNCTIONS: dict[str, list[Any]] = {
 }
 """Activations that are tried in place of another one wherever that is: chains of tables."""
 
+NEARLY_ALL = 0.8
+"""Share of the loss that a layer must take away without what its batch norm holds: old statistics look like it."""
+
 PADDED = 0.2
 """Share of rows that end in one index, twice at least, from which it may be what fills them up."""
 
@@ -232,7 +235,8 @@ def _folded_once(sim: Simulation) -> Iterator[Repair]:
         if "bias" in node.params:
             bias = sim.tensors[node.params["bias"]].detach()
             changed[node.params["bias"]] = (bias - (0.0 if shift is None else shift)) / factor + mean
-        yield Repair("wrong_weights", "its weight does not hold its batch norm already", node, changed)
+        text = "its weight does not hold its batch norm already"
+        yield Repair("wrong_weights", text, node, changed, least=NEARLY_ALL)
 
 
 def _masked(sim: Simulation, samples: Samples) -> Iterator[Repair]:

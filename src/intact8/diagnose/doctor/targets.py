@@ -47,9 +47,9 @@ class Targets:
         """Return what is judged of the network's outputs, (N, …): the first one."""
         return outputs[0]
 
-    def first(self, count: int) -> Targets:
-        """Return those of the first samples."""
-        return replace(self, values=self.values[:count])
+    def at(self, numbers: Tensor, samples: Samples) -> Targets:
+        """Return those of the samples of these numbers, int64."""
+        return replace(self, values=self.values[numbers])
 
     def losses(self, output: Tensor) -> Tensor:
         """Return the loss of every sample, float64 (N,): −log p(class) at the best temperature, or squared errors.

@@ -33,9 +33,9 @@ RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
 this must be. In twelve sound networks nothing but new statistics of batch norms took away more than 29 %, by 2.7
 standard errors at most."""
 
-MOST, A_PART, SCALED = 0.5, 0.12, 0.6
+MOST, A_PART, MUCH = 0.5, 0.12, 0.6
 """Share of the loss that is most of it, for which less sureness will do; one for which twice as much is needed; and one
-that another scale must take away, which makes up for many faults in part: the right one takes away nearly all."""
+for which even less will do."""
 
 MORE, RIGHTLY, RIGHTLY_IN_PART = 1.5, 0.1, 0.18
 """Standard errors by which more answers must be right with another scale; the share of the wrong answers that must then
@@ -54,6 +54,9 @@ COMPENSATING = ("stale_batch_norm", "wrong_scale")
 
 KEPT = 2**25
 """Numbers of a network's tensors that are kept at a time, about."""
+
+FAILS = (ArithmeticError, IndexError, RuntimeError, ValueError)
+"""What is raised of numbers, or samples, that do not fit a network."""
 
 AT_ONCE = 32
 """Repairs that are tried together, after which the time is looked at."""
@@ -104,11 +107,11 @@ class Repaired:
         if self.repair.unusual:
             return self.share > EXTREME and self.sureness > 2
         prepared = self.repair.cause == INPUTS_ARE_WRONG
-        least = SCALED if self.repair.cause == "wrong_scale" else RECOVERS
-        surer = self.share > SCALED and self.repair.cause in DISCRETE
+        least = self.repair.least or RECOVERS
+        surer = self.share > MUCH and self.repair.cause in DISCRETE
         sure = SURE - 0.75 if surer else SURE - 0.5 if prepared or self.share > MOST else SURE
         if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
-            least = min(least, NOISY)
+            least = self.repair.least or NOISY
         return self.share > least and self.sureness > sure
 
     @property
@@ -120,7 +123,8 @@ class Repaired:
     def surely_a_part(self) -> bool:
         """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
         discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
-        return discrete and self.mended > RIGHTLY_IN_PART and self.share > A_PART and self.sureness > 2 * SURE
+        discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least
+        return discrete and self.share > A_PART and self.sureness > 2 * SURE
 
 
 def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: float = math.inf) -> list[Repaired]:
@@ -136,15 +140,23 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     answers, now = answers_with(sim, samples, [], targets)[0], time.monotonic()
     # Half of the network is behind an operation, on average.
     slow = (now - began) * SCREENED / len(samples) * len(candidates) / 2 > (until - now) / 2
-    few = samples.first(SCREENED // 2 if slow else SCREENED)
+    count, losses_now = SCREENED // 2 if slow else SCREENED, targets.losses(answers)
+    numbers = _telling(losses_now, count) if _divisible(sim.graph) else _telling_batches(samples, losses_now, count)
+    few = samples.at(numbers)
+    try:
+        answers_with(sim, few, [], targets)
+    except FAILS:  # given lengths, some networks insist on the longest of a batch
+        numbers = _telling_batches(samples, losses_now, count)
+        few = samples.at(numbers)
     candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
     candidates = sorted([*candidates, *together(candidates, sim.graph)], key=_likely)
-    first = targets.first(len(few))
+    right = targets.at(numbers, few)
     losses: list[tuple[float, Repair]] = []
     for start in range(0, len(candidates), AT_ONCE):
         some = candidates[start : start + AT_ONCE]
         answered = zip(answers_with(sim, few, some, targets)[1], some, strict=True)
-        losses += [(float(first.losses(y).mean()), repair) for y, repair in answered if y is not None]
+        found = [(float(right.losses(y).mean()), repair) for y, repair in answered if y is not None]
+        losses += [(loss, repair) for loss, repair in found if not math.isnan(loss)]
         if time.monotonic() > until:
             break
     best: dict[str, list[Repair]] = {}
@@ -162,6 +174,26 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
         if time.monotonic() > until:
             break
     return sorted(results, key=lambda r: r.loss[1])
+
+
+def _divisible(graph: Graph) -> bool:
+    """Return whether the first dimension of the first input are the samples, of any number."""
+    shape = graph.nodes[graph.inputs[0]].shape
+    return bool(shape) and shape[0] is None
+
+
+def _telling(losses: Tensor, count: int) -> Tensor:
+    """Return the numbers of samples that tell repairs apart, int64 in ascending order: half are answered worst."""
+    order = losses.argsort(descending=True, stable=True)
+    worst, others = order[: count // 2], order[count // 2 :].sort().values[: count - count // 2]
+    return torch.cat([worst, others]).sort().values
+
+
+def _telling_batches(samples: Samples, losses: Tensor, count: int) -> Tensor:
+    """Return the numbers of the samples of the batches that are answered worst, about so many."""
+    parts = torch.split(torch.arange(len(samples)), [len(batch) for batch in samples])
+    worst = sorted(parts, key=lambda part: -float(losses[part].mean()))[: max(1, count // len(parts[0]))]
+    return torch.cat(worst).sort().values
 
 
 def _likely(repair: Repair) -> int:
@@ -242,7 +274,7 @@ def answers_with(
                     try:
                         feed = _fed(sim, repair, [node for node in nodes if node.name in affected[i]], values, last)
                         given.append(judged({**values, **feed}))
-                    except (ArithmeticError, IndexError, RuntimeError, ValueError):  # it does not fit this network
+                    except FAILS:  # it does not fit this network
                         found[i] = None
     return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
 

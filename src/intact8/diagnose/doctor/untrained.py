@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -59,7 +60,9 @@ def untrained(sim: Simulation) -> list[Finding]:
     found = [_unlike_trained(sim, f, {other.place for other in found}) for f in found]
     found += [*_empty_tables(sim), *_copied_layers(sim, {f.place for f in found}), *_copied_tables(sim)]
     found += _emptied(sim, {f.place for f in found})
-    found = [replace(f, severity="warning") for f in found] + [replace(f, severity="note") for f in _untouched(sim)]
+    found = [replace(f, severity="warning") for f in found] + [
+        replace(f, severity="note") for f in (*_untouched(sim), *_tables_as_begun(sim))
+    ]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
 
@@ -131,6 +134,23 @@ def _emptied(sim: Simulation, told: Collection[str]) -> list[Finding]:
         what = f", all of {empty} of the {count} inputs" if empty else ""
         message = f"{share:.0%} of its weights are 0{what}, and those of other layers are not"
         found.append(weight_finding("wrong_weights", name, message, zeros=share))
+    return found
+
+
+def _tables_as_begun(sim: Simulation) -> list[Finding]:
+    """Return findings of tables that look as they begin, normal with deviation 1, unlike others of their width."""
+    nodes = {n.params["weight"]: n.name for n in sim.graph if n.op == "embedding"}
+    tables = {name: sim.tensors[name].detach() for name in nodes}
+    tables = {name: table for name, table in tables.items() if table.numel() >= LEAST}
+    begun = [name for name, table in tables.items() if _is_normal(table.double().reshape(-1), 1.0)]
+    found = []
+    for name in begun:
+        others = [o for o in tables if o not in begun and tables[o].shape[1] == tables[name].shape[1]]
+        if others:
+            message = (
+                f"its rows are normal with a deviation of 1, as they begin, and those of {nodes[others[0]]} are not"
+            )
+            found.append(weight_finding("wrong_weights", nodes[name], message, untouched=True))
     return found
 
 
@@ -261,17 +281,24 @@ def _normal_deviation(weight: Tensor, bias: Tensor | None, gates: int = 0) -> fl
     size = weight.double().reshape(-1)
     if gates or len(size) < (MANY if bias is not None else 8 * MANY) or (bias is not None and bool(bias.any())):
         return 0.0
-    spatial, mean = weight[0, 0].numel(), float(size.mean())
+    spatial, deviation = weight[0, 0].numel(), float(size.std())
     out, into = weight.shape[0] * spatial, weight.shape[1] * spatial
-    deviation, error = float(size.std()), (2 * len(size)) ** -0.5
     usual = {
         0.02,
         *((gain / fan) ** 0.5 for gain, fan in ((2, out), (2, into), (1, into), (4, out + into), (2, out + into))),
     }
     close = min(usual, key=lambda u: abs(u / deviation - 1))
-    if abs(close / deviation - 1) > 2 * error or abs(mean) > 2.5 * deviation / len(size) ** 0.5:
-        return 0.0
-    steps = torch.arange(1, len(size) + 1, dtype=torch.float64, device=size.device) / len(size)
-    normal: Tensor = torch.special.ndtr(size.sort().values / deviation)
-    apart = float((normal - steps).abs().max()) * len(size) ** 0.5
-    return close if apart < 1.36 else 0.0  # Kolmogorov and Smirnov, 5 %
+    return close if _is_normal(size, close) else 0.0
+
+
+def _is_normal(values: Tensor, deviation: float) -> bool:
+    """Return whether numbers look like normal ones with mean 0 and this deviation."""
+    count = len(values)
+    if abs(float(values.std()) / deviation - 1) > 2 * (2 * count) ** -0.5:
+        return False
+    if abs(float(values.mean())) > 2.5 * deviation / count**0.5:
+        return False
+    steps = torch.arange(1, count + 1, dtype=torch.float64, device=values.device) / count
+    normal: Tensor = torch.special.ndtr(values.sort().values / deviation)
+    apart = float((normal - steps).abs().max()) * math.sqrt(count)
+    return apart < 1.36  # Kolmogorov and Smirnov, 5 %

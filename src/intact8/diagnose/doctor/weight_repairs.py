@@ -41,6 +41,7 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
         yield from _turned(node, weight, _flattened(graph, before))
         yield from _heads(node, weight, before, graph)
         yield from _merged(node, weight, before, graph)
+        yield from _grouped(node, weight)
     yield from _rolled(node, graph, tensors)
 
 
@@ -104,6 +105,15 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
     for text, changed in turned.items():
         yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
+
+
+def _grouped(node: Node, weight: Tensor) -> Iterator[Repair]:
+    """Yield a convolution in groups whose filters lie group by group, or between each other, as elsewhere."""
+    groups = node.attrs.get("groups", 1) if node.op == "conv" and not node.attrs["transposed"] else 1
+    if 1 < groups < len(weight):
+        for rows, how in ((groups, "between each other"), (len(weight) // groups, "group by group")):
+            changed = weight.reshape(rows, -1, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
+            yield Repair("wrong_weights", f"its filters lie {how}", node, {node.params["weight"]: changed.contiguous()})
 
 
 def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:

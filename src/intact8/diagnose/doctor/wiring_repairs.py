@@ -54,6 +54,9 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
             yield from _one_step(node, shape, graph)
         elif node.op == "cat":
             yield from _shuffled(node, groups, compute)
+        elif node.op in ("add", "mul") and not _held(node, graph) and not function_of(node):
+            yield from _combined(node, graph)
+        yield from _halves(node, graph, users, compute)
         yield from _bounded(node, graph, users)
         if node.name in layers and summed.intersection(_likenesses(node, sim.tensors)):
             yield from _shortcut_to(node, graph, users, compute)
@@ -98,6 +101,44 @@ def _one_step(node: Node, shape: Sequence[Any], graph: Graph) -> Iterator[Repair
         for at in (0, size - 1):
             text = f"it takes step {at} of {size}, not all of them"
             yield Repair("wrong_setting", text, node, compute=taken(at))
+
+
+def _combined(node: Node, graph: Graph) -> Iterator[Repair]:
+    """Yield the product of two tensors in place of their sum, or the sum in place of the product."""
+    a, b = (graph.nodes[name] for name in node.inputs) if len(node.inputs) == 2 else (node, node)
+    if a.name != b.name and tuple(a.shape) == tuple(b.shape):
+        product: Compute = lambda inputs, _: inputs[0] * inputs[1]  # noqa: E731
+        total: Compute = lambda inputs, _: inputs[0] + inputs[1]  # noqa: E731
+        text, way = (
+            ("multiplies, and does not add", product) if node.op == "add" else ("adds, and does not multiply", total)
+        )
+        yield Repair("wrong_setting", f"it {text}", node, compute=way)
+
+
+def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
+    """Yield a result with its two halves exchanged, where each is taken alone, as values and their gates."""
+    readers = [graph.nodes[name] for name in users[node.name]]
+    while len(readers) == 1 and readers[0].op in UNCHANGED:
+        readers = [graph.nodes[name] for name in users[readers[0].name]]
+    if len(readers) != 2 or any(r.op != "slice" or r.attrs["step"] != 1 for r in readers):
+        return
+    axis, size = readers[0].attrs["axis"], node.shape[readers[0].attrs["axis"]]
+    if not isinstance(size, int) or readers[1].attrs["axis"] != axis or axis == 0:
+        return
+    if sorted((r.attrs["start"], r.attrs["end"]) for r in readers) == [(0, size // 2), (size // 2, size)]:
+        scale = _scale_of(node, compute)
+
+        def exchanged(inputs: Sequence[Tensor], _: Mapping[str, Tensor]) -> Tensor:
+            return (compute(node, inputs) * scale).roll(size // 2, axis) / scale
+
+        text = "its two halves, each of which is taken alone, are exchanged"
+        yield Repair("wrong_setting", text, node, compute=exchanged)
+
+
+def _scale_of(node: Node, compute: FloatExecutor) -> Tensor:
+    """Return the factors by which the channels of a layer's results were divided to equalize them."""
+    scale = compute.tensors[node.params["equalize.out"]] if "equalize.out" in node.params else torch.ones(1)
+    return scale.reshape(-1, *[1] * (len(node.shape) - 2)) if node.op == "conv" else scale
 
 
 def _shuffles(node: Node, graph: Graph, users: Users) -> bool:
@@ -178,8 +219,7 @@ def _shortcut_to(node: Node, graph: Graph, users: Users, compute: FloatExecutor)
     added_up = len(behind) == 1 and behind[0].op == "add"  # of several, a sum may be that of the next shortcut
     if added_up or (len(node.inputs) > 1 and node.op != "mul"):
         return
-    scale = compute.tensors[node.params["equalize.out"]] if "equalize.out" in node.params else torch.ones(1)
-    scale = scale.reshape(-1, *[1] * (len(node.shape) - 2)) if node.op == "conv" else scale
+    scale = _scale_of(node, compute)
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     table = replace(node, op="table", attrs={"chain": function_of(node)}, params={}, inputs=[node.name])
     before, passed = node, 0
