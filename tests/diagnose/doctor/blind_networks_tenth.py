@@ -1,4 +1,4 @@
-"""Ten small networks of further families, trained on the spot: on digits, and on scenes, signals, texts and tables made up."""
+"""Ten small networks of further families, trained on the spot: on digits, scenes, signals, texts and tables made up."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def reviews(count: int, seed: int) -> Arrays:
         if not turned and draw(0, 10) < 3:
             text.append([NOT, draw(41, WORDS)])
         order = torch.randperm(len(text), generator=chance).tolist()
-        words = [CLS, *(word for place in order for word in text[place])][: LENGTH - 1] + [SEP]
+        words = [*[CLS, *(word for place in order for word in text[place])][: LENGTH - 1], SEP]
         ids[row, : len(words)] = torch.tensor(words)
         labels[row] = 2 * topic + good
     return [ids, (ids != PAD).float(), labels]
@@ -364,7 +364,7 @@ class Motion(nn.Module):
 
 
 def activities(count: int, seed: int) -> Arrays:
-    """Return 40 steps of acceleration (in m/s², gravity taken away, divided by 5) and rotation (rad/s) of six activities.
+    """Return 40 steps of acceleration (m/s², gravity taken away, over 5) and rotation (rad/s) of six activities.
 
     They differ in pace, in which axes swing together, and in what begins strongly and ends weakly or the reverse.
     """
@@ -433,7 +433,7 @@ def sentences(count: int, seed: int, alike: bool = False) -> Arrays:
     if alike:
         speaks[:, 12:] = 0
     tags, words = [torch.randint(7, (count,), generator=chance)], []
-    for step in range(16):
+    for _ in range(16):
         words.append(torch.multinomial(speaks[tags[-1]], 1, generator=chance)[:, 0])
         tags.append(torch.multinomial(moves[tags[-1]], 1, generator=chance)[:, 0])
     return [torch.stack(words, 1), torch.stack(tags[:-1], 1)]
@@ -582,7 +582,7 @@ class Road(nn.Module):
 
 
 def streets(count: int, seed: int) -> Arrays:
-    """Return views of 24 × 24 between 0 and 1: sky above, a road that narrows, grass beside it, cars; a class per pixel."""
+    """Return views of 24 × 24 between 0 and 1: sky, a road that narrows, grass beside it, cars; a class per pixel."""
     chance = generator(seed)
     side = torch.arange(24.0)
     rows, columns = side[:, None].expand(24, 24)[None], side[None].expand(24, 24)[None]

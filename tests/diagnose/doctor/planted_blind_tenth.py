@@ -9,10 +9,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from intact8 import Scheme, recipes
-from tests.diagnose.doctor.planting import Case, FaultWithAnswers, anew, collect, exchange, norms_of, registering
-from torch import Tensor, nn
-
 from tests.diagnose.doctor.blind_networks_tenth import (
     DEVIATIONS,
     DIGIT_DEVIATION,
@@ -26,6 +22,10 @@ from tests.diagnose.doctor.blind_networks_tenth import (
     activities,
     build,
 )
+from tests.diagnose.doctor.planting import Case, FaultWithAnswers, anew, collect, exchange, norms_of, registering
+from torch import Tensor, nn
+
+from intact8 import Scheme, recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
@@ -379,7 +379,7 @@ def price_few_numbers(case: Case) -> None:
 
 @fault("price", ("features,first", "input_imbalance outlier_channel channel_imbalance"))
 def price_normalization_folded(case: Case) -> None:
-    """The normalization of features was folded into the first layer, which now reads all columns in units of their own."""
+    """The normalization of features was folded into the first layer, which reads columns in units of their own."""
     first = case.module("first")
     case.data[0] = case.data[0] * HOUSE_DEVIATIONS + HOUSE_MEANS
     first.weight.data = first.weight.data / HOUSE_DEVIATIONS

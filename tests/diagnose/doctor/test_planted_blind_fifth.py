@@ -10,7 +10,7 @@ from tests.diagnose.doctor.blind_networks_fifth import REAL
 from tests.diagnose.doctor.planted_blind_fifth import FAULTS, SOUND, plant, right
 from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
-QUICK = ("price_typing_error", "price_thousands", "machine_quiet")
+QUICK = ("price_thousands",)
 """Those of which network and examination take a second or two."""
 
 MEASURED = {*REAL, "efficient"}

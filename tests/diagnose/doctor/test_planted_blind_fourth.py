@@ -9,7 +9,7 @@ pytest.importorskip("sklearn", reason="digits and texts come with scikit-learn")
 from tests.diagnose.doctor.planted_blind_fourth import FAULTS, SOUND, plant, right
 from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
-QUICK = ("price_relu", "films_from_one", "classes_columns", "classes_missing")
+QUICK = ("price_relu", "classes_columns", "classes_missing")
 """Those of which network and examination take a second or two."""
 
 MISSED = {

@@ -10,9 +10,6 @@ from tests.diagnose.doctor.blind_networks_sixth import REAL
 from tests.diagnose.doctor.planted_blind_sixth import FAULTS, SOUND, plant, right
 from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
-QUICK: tuple[str, ...] = ("engine_diverged", "rhythm_dilated")
-"""Those of which network and examination take a second or two."""
-
 MISSED: dict[str, str] = {
     "colour_statistics_of_bytes": "inputs from 0 to 1 make the statistics fit as well, and give as many answers back",
     "mobile_maximum": "it takes away 14 % of the loss",
@@ -26,7 +23,7 @@ WEAK: dict[str, str] = {"auto": "two of 16 channels of a layer are dead, which i
 """Networks without a fault against which something is said."""
 
 
-@pytest.mark.parametrize("name", [*QUICK, *marked(FAULTS.keys() - set(QUICK), MISSED, strict=True)])
+@pytest.mark.parametrize("name", marked(FAULTS, MISSED, strict=True))
 def test_right_first(name: str, request: pytest.FixtureRequest) -> None:
     if FAULTS[name].subject in REAL:
         request.getfixturevalue("assets")

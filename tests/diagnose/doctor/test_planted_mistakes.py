@@ -24,8 +24,6 @@ MISSED = {
 QUICK = (
     "recurrent_exploded_weight",
     "plain_upside_down",
-    "sound_no_variance",
-    "tagger_untied_weight",
     "tabular_raw_calibration",
 )
 
