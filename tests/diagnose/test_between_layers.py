@@ -368,3 +368,44 @@ def test_a_trial_of_tune_is_what_quantize_makes_of_its_recipe() -> None:
     error = (torch.from_numpy(result.program.run(x.numpy())) - exact).square().sum()
     assert result.best.sqnr == pytest.approx(10 * float(torch.log10(exact.square().sum() / error)), abs=0.01)
     assert result.best.floats == sum(op.is_float for op in result.program.ops)
+
+
+class Reader(nn.Module):
+    """Reads powers of bands of which some are a thousand times those of others, and weights make up for that."""
+
+    def __init__(self, layers: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm, self.fc = nn.LSTM(16, 24, layers, batch_first=True), nn.Linear(24, 6)
+        self.bands = torch.logspace(0, -4, 16)
+        self.lstm.weight_ih_l0.data /= self.bands
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc(self.lstm(x)[0][:, -1])
+        return y
+
+
+def test_a_recurrent_layer_stays_float_whose_rows_hold_numbers_that_are_far_apart() -> None:
+    model = Reader().eval()
+    x = torch.randn(64, 12, 16).square() * model.bands
+    with pytest.warns(AccuracyWarning, match=r"lstm\.layer0 stays float, as in 8 bits"):
+        program = intact8.quantize(model, x[:40])
+    rules = Recipe.from_toml(program.recipe).rules
+    assert [(rule.match, rule.quantize) for rule in rules] == [("lstm.layer0", False)]
+    assert {op.kind for op in program.ops} >= {"float.lstm", "lstm"}
+
+    def sqnr(given: intact8.Program) -> float:
+        with torch.no_grad():
+            wanted, got = model(x[40:]), torch.as_tensor(given.run(x[40:]))
+        return float(10 * torch.log10(wanted.square().sum() / (wanted - got).square().sum()))
+
+    with pytest.warns(AccuracyWarning, match="far from the float network"):  # whoever asks for it has it quantized
+        asked = intact8.quantize(model, x[:40], Recipe(overrides={"lstm.*": {"quantize": True}}))
+    assert {op.kind for op in asked.ops}.isdisjoint({"float.lstm"})
+    assert sqnr(program) > 25 and sqnr(asked) < 17
+
+
+def test_a_recurrent_layer_that_loses_little_is_quantized() -> None:
+    model = Reader().eval()
+    model.lstm.weight_ih_l0.data *= model.bands
+    assert not Recipe.from_toml(intact8.quantize(model, torch.randn(40, 12, 16)).recipe).rules

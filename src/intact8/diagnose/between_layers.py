@@ -13,6 +13,9 @@ that the samples had, and with weights as they are. So it is where only layers a
 float: such a network amplifies rounding, its outputs differ by chance between any two roundings, and nothing but plain
 W8A8 is sure not to be behind it. More careful ranges and weights stay where they are nearer by more than chance.
 
+A recurrent layer rounds its inputs row by row as it runs, and no range helps where a row holds values that are far
+apart. Where an output is behind, and first lost there, it stays float: see :meth:`_Choice.keep_recurrent_layers`.
+
 With "nearest" this begins at the recipe from which rounding less brings the worst output no nearer.
 """
 
@@ -26,12 +29,23 @@ from itertools import islice
 from statistics import mean, stdev
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from intact8.calibration.data import batches, device_of, merged
 from intact8.calibration.run import compute_scales
-from intact8.diagnose.fidelity import APART, CLEAN, SUSPICIOUS, Measured, measure_outputs, measure_unseen
+from intact8.diagnose.fidelity import (
+    APART,
+    BEHIND,
+    CLEAN,
+    SUSPICIOUS,
+    Measured,
+    first_loss,
+    measure_outputs,
+    measure_unseen,
+)
 from intact8.errors import AccuracyWarning, warn
+from intact8.recipe.override import as_overrides
 from intact8.recipe.recipe import CHOSEN_BETWEEN_LAYERS, FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.prepare import rebuild, simulate_again
 from intact8.simulation.simulation import OWN_MODULES, Simulation
@@ -94,6 +108,7 @@ class _Choice:
 
     def __init__(self, sim: Simulation, data: Any, max_batches: int | None, shard: str) -> None:
         self.sim, self.data, self.max_batches, self.shard = sim, data, max_batches, shard
+        self.recipe = sim.recipe
         self.parts = _parts(sim, data, max_batches)
         self.measured: dict[str, list[Measured]] = {}
 
@@ -129,18 +144,41 @@ class _Choice:
             done.append(part)
         return len(done), [row for rows in zip(*(p.outputs for p in done), strict=True) for row in _may_be_behind(rows)]
 
+    def keep_recurrent_layers(self) -> list[str]:
+        """Leave recurrent layers float at which an output that is behind is first lost, and return their names."""
+        kept: list[str] = []
+        made, measured = self.sim, measure_outputs(self.sim) if self.sim.recurrent_points else Measured([], 0, [], {})
+        while measured.behind and measured.inputs:
+            with torch.no_grad():
+                name = first_loss(made, measured.inputs, [row["name"] for row in measured.behind])["node"]
+            node = made.graph.nodes[name]
+            if name not in made.recurrent_points or any(rule.matches(node) for rule in self.recipe.rules):
+                break
+            recipe = replace(self.recipe, overrides=(*self.recipe.rules, *as_overrides({name: None})))
+            other, found = self.whole(recipe)
+            if _worst([found])[0] < _worst([measured])[0] + BEHIND:
+                break
+            self.recipe, made, measured = recipe, other, found
+            kept.append(name)
+        return kept
+
     def start(self) -> tuple[Recipe, _Made | None]:
         """Return the recipe to begin with, and what was made of it where all the data were."""
-        if self.sim.recipe.between_layers == "nearest":
+        if self.recipe.between_layers == "nearest":
             return self._nearest()
-        return self._with_room() if self.parts else self.sim.recipe, None
+        return self._with_room() if self.parts else self.recipe, None
 
     def plain_instead(self, recipe: Recipe) -> Recipe | None:
         """Return plain W8A8 where it decides by chance alone whether this recipe, which rounds as little, is behind."""
-        plain = _plain(self.sim.recipe)
+        plain = self.plain()
         if plain is None or recipe.between_layers != "float" or not _amplified(self.held_out(recipe)):
             return None
         return None if _clearly_above(_worst(self.held_out(recipe)), _worst(self.held_out(plain))) else plain
+
+    def plain(self) -> Recipe | None:
+        """Return plain W8A8, with the layers that stay float; None where the recipe asks for something of its own."""
+        plain = _plain(self.sim.recipe)
+        return plain if plain is None else replace(plain, overrides=self.recipe.rules)
 
     def _calibrated(self, other: Simulation, data: Any, max_batches: int | None = None) -> Simulation:
         # What there is to warn of was told the first time.
@@ -150,7 +188,7 @@ class _Choice:
     def _with_room(self) -> Recipe:
         """Return the recipe, with room in its ranges where that brings outputs nearer on average; running it takes no
         longer, and ranges of few samples are too small sooner than too large."""
-        recipe = self.sim.recipe
+        recipe = self.recipe
         if recipe.activation.observer != "histogram":
             return recipe
         roomy = replace(recipe, activation=replace(recipe.activation, observer_args={"room": True}))
@@ -160,7 +198,7 @@ class _Choice:
 
     def _nearest(self) -> tuple[Recipe, _Made | None]:
         """Return the recipe, or one that rounds less, as long as that brings the worst output nearer."""
-        best, (nearness, made) = self.sim.recipe, self._nearness(self.sim.recipe)
+        best, (nearness, made) = self.recipe, self._nearness(self.recipe)
         for recipe in _nearer_and_nearer(best) if self.sim.weight_points else ():
             if nearness >= NEAR_ENOUGH:
                 break
@@ -183,7 +221,8 @@ class _Choice:
 def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, quiet: bool) -> Measured:
     """Do what :func:`choose_between_layers` says, for a recipe that leaves it open."""
     choice = _Choice(sim, data, max_batches, shard)
-    best, least, found, lost = sim.recipe, (-1, 0.0), None, ""
+    kept = choice.keep_recurrent_layers()
+    best, least, found, lost = choice.recipe, (-1, 0.0), None, ""
     start, made = choice.start()
     for recipe in _less_and_less_rounded(sim, start):
         tried = None if choice.parts else made if made and recipe == start else choice.whole(recipe)
@@ -197,10 +236,16 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
             break
         lost = lost or rows[0]["name"]
     else:
-        if sim.weight_points and (plain := _plain(sim.recipe)) is not None:
+        if sim.weight_points and (plain := choice.plain()) is not None:
             best, found = plain, None
     found = found or choice.whole(best)
-    if lost and best != sim.recipe:
+    if kept and not quiet:
+        stay = "stays" if len(kept) == 1 else "stay"
+        what = f"{', '.join(kept)} {stay} float, as in 8 bits an output is far from float's"
+        why = "it rounds its inputs row by row, and a row that holds large numbers leaves nothing of small ones"
+        remedy = f'scale its inputs (logarithms, say), or Recipe(overrides={{"{kept[0]}": {{"quantize": True}}}})'
+        warn(AccuracyWarning(f"{what}. Reason: {why}. Remedy: {remedy}"))
+    if lost and best.between_layers != sim.recipe.between_layers:
         message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
         log.info(message, lost, best.between_layers)
     if best.portable != sim.recipe.portable and not quiet:

@@ -185,7 +185,7 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
     bad = [r for r in measured.outputs if "plain" in r and (r["sqnr"] < NOISE or (_is_behind(r) and not trained))]
     if bad:
         with torch.no_grad():
-            found["lost"] = _first_loss(sim, inputs, [row["name"] for row in bad])
+            found["lost"] = first_loss(sim, inputs, [row["name"] for row in bad])
         warn(AccuracyWarning(_loss_message(sim, bad, found["lost"], trained)))
     found.update(_shares(sim, measured.work))
     if found.get("float_reason"):
@@ -337,7 +337,7 @@ def _outputs(sim: Simulation, inputs: Sequence[Tensor], compute: Executor) -> di
     return values
 
 
-def _first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str]) -> dict[str, Any]:
+def first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str]) -> dict[str, Any]:
     """Return the first operation that makes these outputs bad: what it reads is much better than what it gives."""
     sqnr: dict[str, float] = {}
     got, executor = sim.run(list(inputs), keep=True), FloatExecutor(sim.tensors)

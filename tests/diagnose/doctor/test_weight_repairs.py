@@ -89,11 +89,36 @@ def rows_interleaved(net: Any) -> None:
         value.data = value.data.unflatten(0, (2, 4)).transpose(0, 1).flatten(0, 1).contiguous()
 
 
+class Grouped(nn.Module):
+    """A convolution in groups, and a norm in groups."""
+
+    def __init__(self, groups: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.fc = nn.Conv2d(8, 16, 3, groups=4), nn.GroupNorm(groups, 16), nn.Linear(16, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.fc(self.norm(self.conv(x)).relu().mean((2, 3)))
+        return z
+
+
+def filters_interleaved(net: Any) -> None:
+    net.conv.weight.data = net.conv.weight.data.unflatten(0, (4, 4)).transpose(0, 1).flatten(0, 1).contiguous()
+
+
+def other_groups(net: Any) -> None:
+    net.norm.num_groups = 2
+
+
 FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
     "gates": (Reader, gates_transposed, "its recurrent weights are transposed, gate by gate, and so in 1 more places"),
     "layers": (Reader, layers_exchanged, "it and memory.layer1 exchange their recurrent weights"),
     "merged": (Reader, merged_otherwise, "its weight is taken as made for 4 × 3 numbers, not 3 × 4"),
     "slopes": (Reader, slopes_negative, "its slopes are 0.25, as they begin"),
+    "filters": (Grouped, filters_interleaved, "its filters lie"),
+    "groups": (Grouped, other_groups, "it has 4 groups, not 2"),
     "rows": (Separate, rows_interleaved, "its rows for 2 heads come head by head, not between each other"),
 }
 
@@ -102,7 +127,7 @@ FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
 def test_what_gives_all_answers_back_is_named(name: str) -> None:
     make, spoil, text = FAULTS[name]
     torch.manual_seed(1)
-    x = torch.randn(256, 6, 8) if make is Separate else torch.randn(256, 1, 4, 7)
+    x = torch.randn(256, *{Separate: (6, 8), Grouped: (8, 6, 6), Reader: (1, 4, 7)}[make])
     good: Any = make().eval()
     with torch.no_grad():
         good.fc.bias -= good(x).mean(0)

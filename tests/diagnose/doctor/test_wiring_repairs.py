@@ -76,6 +76,27 @@ class Shuffled(nn.Module):
         return z
 
 
+class Gated(nn.Module):
+    """Values and gates that are halves of one result, three parts that are joined, and a product."""
+
+    def __init__(self, turned: bool = False, order: tuple[int, ...] = (0, 1, 2, 3, 4), product: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.turned, self.order, self.product = turned, order, product
+        self.both, self.fc = nn.Linear(8, 16), nn.Linear(40, 5)
+        nn.init.normal_(self.both.weight)
+        nn.init.normal_(self.fc.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)[:, :8]
+        value, gate = self.both(x).chunk(2, 1)[:: -1 if self.turned else 1]
+        y = value.tanh() * gate.sigmoid()
+        pair = value * gate if self.product else value + gate
+        parts = [y, x, pair, y.square(), value.relu()]
+        z: Tensor = self.fc(torch.cat([parts[i] for i in self.order], 1))
+        return z
+
+
 class Attention(nn.Module):
     """Attention whose last word is classified; every setting of it can be another one."""
 
@@ -129,6 +150,13 @@ FAULTS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "tanh": (Steps, lambda: Steps(tanh=False), "tanh follows"),
     "mean": (Steps, lambda: Steps(mean=True), "it takes step 5 of 6, not all of them"),
     "shuffle": (Shuffled, lambda: Shuffled(both=False), "the channels that it joins are shuffled in 2 groups"),
+    "halves": (
+        Gated,
+        lambda: Gated(turned=True),
+        "the two halves of both, each of which is taken alone, are exchanged",
+    ),
+    "joined": (Gated, lambda: Gated(order=(3, 1, 0, 2, 4)), "it joins its inputs in the order (2, 1, 3, 0, 4)"),
+    "product": (Gated, lambda: Gated(product=False), "it multiplies, and does not add"),
     "transposed": (Attention, lambda: Attention(turned_mask=True), "its mask is transposed"),
     "step": (Attention, lambda: Attention(step=0), "it takes step 5 of 6, not step 0"),
     "causal": (Attention, lambda: Attention(causal=False), "no position sees those behind it"),

@@ -125,14 +125,17 @@ def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> I
     axis, size = readers[0].attrs["axis"], node.shape[readers[0].attrs["axis"]]
     if not isinstance(size, int) or readers[1].attrs["axis"] != axis or axis == 0:
         return
-    if sorted((r.attrs["start"], r.attrs["end"]) for r in readers) == [(0, size // 2), (size // 2, size)]:
-        scale = _scale_of(node, compute)
+    half = size // 2
+    if sorted((r.attrs["start"], r.attrs["end"]) for r in readers) != [(0, half), (half, size)]:
+        return
+    scale = _scale_of(node, compute)
 
-        def exchanged(inputs: Sequence[Tensor], _: Mapping[str, Tensor]) -> Tensor:
-            return (compute(node, inputs) * scale).roll(size // 2, axis) / scale
+    def other(start: int) -> Compute:
+        return lambda inputs, _: ((inputs[0] * scale).roll(half, axis) / scale).narrow(axis, start, half)
 
-        text = "its two halves, each of which is taken alone, are exchanged"
-        yield Repair("wrong_setting", text, node, compute=exchanged)
+    text = f"the two halves of {node.name}, each of which is taken alone, are exchanged"
+    parts = [Repair("wrong_setting", text, r, compute=other(r.attrs["start"])) for r in readers]
+    yield replace(parts[0], also=tuple(parts[1:]))
 
 
 def _scale_of(node: Node, compute: FloatExecutor) -> Tensor:
