@@ -19,6 +19,10 @@ from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, tri
 from intact8.simulation.simulation import Simulation
 
 
+ALL_BUT_A_TENTH = 0.9
+"""Share of the loss that other inputs must take away where channels are dead: far larger ones wake many of them."""
+
+
 def put_right(
     sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding], until: float = math.inf
 ) -> list[Finding]:
@@ -33,7 +37,7 @@ def put_right(
     """
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
     direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
-    least = 1.0 if direct else NEARLY_ALL if any(cause == "dead_channels" for _, cause in errors) else 0.0
+    least = 1.0 if direct else ALL_BUT_A_TENTH if any(cause == "dead_channels" for _, cause in errors) else 0.0
     tried = [] if answers is None else tried_repairs(sim, samples, answers.targets, until)
     helping = [r for r in tried if r.helps]
     if answers is not None and not helping and not answers.guesses:

@@ -83,13 +83,10 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     others = any(f.cause in OF_LAYERS and f.cause != "dead_channels" for f in findings)
 
     def partly(finding: Finding) -> bool:
-        """Where a whole layer is dead, a part of another one is no cause, nor where more is shown of other layers.
-
-        Channels may have died in training. Those that died after it are not what the batch norm behind them saw.
-        """
+        """Where a whole layer is dead, a part of another is no cause, nor are a few channels that squeeze all others."""
         if finding.cause != "dead_channels" or dead[finding.place]:
             return False
-        return any(dead.values()) or (others and not {"before", "recovers", "norm"} & finding.evidence.keys())
+        return any(dead.values()) or (others and "of means" in finding.evidence and "recovers" not in finding.evidence)
 
     layers = {f.place for f in findings if f.cause in OF_LAYERS and not partly(f)}
     shown = [f for f in findings if f.cause in ("exploded_weight", "exploded_channel", "dead_channels")]
@@ -124,6 +121,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             # What weights and results themselves show comes before a scale, unless that gives nearly all back.
             inferred = finding.cause == "wrong_scale" and (grown or (printed and recovers <= NEARLY_ALL))
+            inferred |= told and printed and recovers <= MOST
+            told &= not inferred
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind
         return (0 if whole else 2), kind, 0
 

@@ -173,7 +173,7 @@ def _stale(
             f"what batch norm {name} reads varies so little beside its eps, {eps:.3g}, that {left:.0%} of its channels "
             "are constants: the weights before it have vanished"
         )
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left, "norm": name})
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left})
     grown = _grown_rows(mean, variance, norm, graph.nodes.get(place), trained)
     if grown:
         message = (
@@ -192,7 +192,7 @@ def _stale(
     still = float((variance < DEAD_WIDTH * running).double().mean())
     if still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still, "norm": name})
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
     message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"
@@ -256,10 +256,24 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
         if layer in layers and large and not reads_nothing_new(seen, layer):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
+            if _reads_means(graph, layer):
+                evidence["of means"] = True
             mostly = dead >= MOSTLY_DEAD * channels and (channels >= LEAST_CHANNELS or dead == channels)
             severity = "error" if mostly else "warning"
             found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])
+
+
+def _reads_means(graph: Graph, name: str) -> bool:
+    """Return whether a layer reads means of all places, as that which squeezes channels does; some of it dies often."""
+    node = graph.nodes[name]
+    while node.inputs:
+        node = graph.nodes[node.inputs[0]]
+        if node.op in ("mean", "adaptive_avg_pool"):
+            return True
+        if not node.moves and node.op not in ("quantize", "dequantize", "requantize"):
+            return False
+    return False
 
 
 def _made_by(graph: Graph, name: str) -> list[tuple[str, slice]]:

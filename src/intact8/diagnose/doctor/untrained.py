@@ -122,6 +122,7 @@ def _emptied(sim: Simulation, told: Collection[str]) -> list[Finding]:
         weight = sim.tensors[node.params["weight"]].detach() if node.op in ("conv", "linear") else torch.zeros(0)
         if weight.dim() > 1 and weight.numel() >= LEAST:
             zero = weight == 0
+            zero = zero & ~zero.flatten(1).all(1).reshape(-1, *[1] * (weight.dim() - 1))  # else they are dead
             shares[node.name] = float(zero.double().mean())
             read = zero.transpose(0, 1).flatten(1).all(1)
             columns[node.name] = (int(read.sum()), len(read))
