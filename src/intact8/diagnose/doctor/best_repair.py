@@ -18,7 +18,6 @@ from intact8.diagnose.doctor.structural_repairs import function_of, owner_of, wo
 from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, tried_repairs
 from intact8.simulation.simulation import Simulation
 
-
 ALL_BUT_A_TENTH = 0.9
 """Share of the loss that other inputs must take away where channels are dead: far larger ones wake many of them."""
 
