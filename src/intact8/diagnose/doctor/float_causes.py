@@ -83,7 +83,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     others = any(f.cause in OF_LAYERS and f.cause != "dead_channels" for f in findings)
 
     def partly(finding: Finding) -> bool:
-        """Where a whole layer is dead, a part of another is no cause, nor are a few channels that squeeze all others."""
+        """Where a whole layer is dead, a part of another is no cause, nor are channels that squeeze all others."""
         if finding.cause != "dead_channels" or dead[finding.place]:
             return False
         return any(dead.values()) or (others and "of means" in finding.evidence and "recovers" not in finding.evidence)

@@ -9,7 +9,7 @@ from itertools import combinations, permutations
 import torch
 from torch import Tensor
 
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair, swapped
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, SCALED, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import filling, source_of
 from intact8.simulation.simulation import Simulation
@@ -95,9 +95,12 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         for text, (least, change) in ways.items():
             if x.dim() < least:
                 continue
+            least_share = SCALED if text.startswith("inputs multiplied") else 0.0
             changed = change(x)
             if changed.shape == x.shape and not torch.equal(changed, x):
-                yield Repair(INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change)
+                yield Repair(
+                    INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change, least=least_share
+                )
     yield from _exchanged(sim, samples)
 
 

@@ -14,6 +14,10 @@ from intact8.simulation.simulation import Simulation
 Compute = Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor]
 """Computes a result of an operation's inputs, and of the network's tensors by name."""
 
+SCALED = 0.6
+"""Share of the loss that another scale must take away, which makes up for many faults in part: the right one takes away
+nearly all."""
+
 INPUTS_ARE_WRONG = "float_network_wrong"
 """Cause of repairs that prepare the inputs otherwise."""
 

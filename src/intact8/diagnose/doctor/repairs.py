@@ -15,7 +15,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.attention_repairs import of_attention
 from intact8.diagnose.doctor.channel_repairs import of_channels, statistics_of
 from intact8.diagnose.doctor.input_repairs import of_inputs
-from intact8.diagnose.doctor.repair import Repair, swapped
+from intact8.diagnose.doctor.repair import SCALED, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
@@ -31,10 +31,6 @@ from intact8.diagnose.doctor.window_repairs import of_windows
 from intact8.diagnose.doctor.wiring_repairs import rewired
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
-
-SCALED = 0.6
-"""Share of the loss that another scale must take away, which makes up for many faults in part: the right one takes away
-nearly all."""
 
 MOST_JOINED = 8
 """Parts of a join up to which any two are exchanged."""

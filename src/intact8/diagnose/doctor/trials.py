@@ -25,7 +25,7 @@ from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
 
-SCREENED, REFINED = 64, 6
+SCREENED, REFINED = 64, 9
 """Samples on which everything is tried, and the number of places that are tried on all samples."""
 
 RECOVERS, EXTREME, SURE = 0.3, 0.08, 3.5
@@ -98,9 +98,8 @@ class Repaired:
         """Whether it is no accident that this takes away much of the loss, or something extreme a part of it."""
         if self.accuracy[1] < self.accuracy[0]:
             return False
-        if self.repair.cause == "wrong_scale" and (
-            self.more < MORE or not self.mended > RIGHTLY
-        ):  # else it is only more sure
+        made_up = self.repair.cause in ("wrong_scale", INPUTS_ARE_WRONG)  # else the network is only more sure
+        if made_up and (self.more < MORE or not self.mended > RIGHTLY):
             return False
         if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
             return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
