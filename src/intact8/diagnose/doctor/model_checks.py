@@ -98,9 +98,7 @@ def unread(model: nn.Module, sim: Simulation) -> list[Finding]:
     used = {name for node in sim.graph for name in node.params.values()}
     used |= {name for of, derived in sim.captured.derived.items() if of in used for name in derived.sources}
     remedy = "see that the network computes what it did in training"
-    run = {
-        name for node in sim.graph for name in (node.name, *node.source)
-    }  # of what a weight is computed from is known
+    run = {name for node in sim.graph for name in (node.name, *node.source)}  # with weights made of others, say
     found, whole = [], []
     for path, module in model.named_modules():
         names = [f"{path}.{name}" if path else name for name, _ in module.named_parameters(recurse=False)]

@@ -123,7 +123,7 @@ def _emptied(sim: Simulation, told: Collection[str]) -> list[Finding]:
         if weight.dim() > 1 and weight.numel() >= LEAST:
             zero = weight == 0
             zero = zero & ~zero.flatten(1).all(1).reshape(-1, *[1] * (weight.dim() - 1))  # else they are dead
-            shares[node.name] = float(zero.double().mean())
+            shares[node.name] = int(zero.sum()) / zero.numel()
             read = zero.transpose(0, 1).flatten(1).all(1)
             columns[node.name] = (int(read.sum()), len(read))
     found = []
@@ -233,11 +233,9 @@ def _copies(weight: Tensor) -> int:
 def _as_initialized(weight: Tensor, bias: Tensor | None, gates: int) -> tuple[float, str]:
     """Return the bound or deviation of the initialization that weights look like, 0 if of none, and words before it."""
     uniform = _uniform_bound(weight, bias, gates)
-    return (
-        (uniform, "uniform in ±")
-        if uniform
-        else (_normal_deviation(weight, bias, gates), "normal, with a deviation of ")
-    )
+    if uniform:
+        return uniform, "uniform in ±"
+    return _normal_deviation(weight, bias, gates), "normal, with a deviation of "
 
 
 def _uniform_bound(weight: Tensor, bias: Tensor | None, gates: int = 0) -> float:
