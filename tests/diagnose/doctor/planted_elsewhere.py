@@ -368,6 +368,7 @@ plant(
     (NETWORK, WRONG),
     ("gate", "dead_channels"),
     ("expand", "dead_channels"),
+    ("expand", "wrong_setting"),  # the very thing, which was not tried when the other answers were written
 )
 plant("gated_one_sample", calibrated_on(Gated, "", lambda x, y: x[:1]), (DATA, "too_few"), (DATA, "no_variety"))
 plant(

@@ -323,6 +323,7 @@ plant(
     written(Grouped, "second.weight", "", "", lambda t: t.zero_()),
     (NETWORK, WRONG),
     ("second", "dead_channels"),
+    ("second", "wrong_weights"),  # which holds nothing but zeros, as is said
 )
 plant("recurrent_gates_reordered", changed(Recurrent, _gates_reordered), ("lstm", "wrong_weights"))
 plant(

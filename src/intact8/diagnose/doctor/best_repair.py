@@ -98,6 +98,8 @@ def put_right(
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
+    if best.repair.cause == "wrong_scale" and best.repair.tensors:  # of weights that are unlike all others
+        evidence["weights"] = True
     if answers.guesses and answers.reaches(best.accuracy[1], ABOVE_CHANCE) and cause not in COMPENSATING:
         evidence["explains"] = True
     same = next((f for f in known if (f.cause, f.place) == (cause, place)), None)

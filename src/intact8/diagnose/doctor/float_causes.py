@@ -21,7 +21,7 @@ that explains a network that is wrong: rounding to 8 bits makes a thousandth of 
 PROOF = frozenset({"bound", "copies", "numbers", "zeros"})
 """Entries of the evidence of weights that no training leaves behind."""
 
-OF_REPAIRS = frozenset({"recovers", "accuracy", "explains"})
+OF_REPAIRS = frozenset({"recovers", "accuracy", "explains", "weights"})
 """Entries of the evidence that a repair alone gives: without others nothing shows the fault but that it helps."""
 
 BEFORE_LAYERS = (
@@ -120,7 +120,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             if PROOF & finding.evidence.keys() and not told and recovers <= enough:
                 return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
             # What weights and results themselves show comes before a scale, unless that gives nearly all back.
-            inferred = finding.cause == "wrong_scale" and (grown or (printed and recovers <= NEARLY_ALL))
+            part = printed and recovers <= NEARLY_ALL and "weights" not in finding.evidence
+            inferred = finding.cause == "wrong_scale" and (grown or part)
             inferred |= told and printed and recovers <= MOST
             told &= not inferred
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind
