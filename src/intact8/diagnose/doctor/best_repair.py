@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from intact8.capture.graph import Graph
+from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
 from intact8.diagnose.doctor.float_causes import ALIKE, MOST, NEARLY_ALL, SURELY, TRAIN_ON
 from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import function_of, owner_of, word_of
+from intact8.diagnose.doctor.structural_repairs import UNCHANGED, function_of, owner_of, word_of
 from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, tried_repairs
 from intact8.simulation.simulation import Simulation
 
@@ -54,7 +54,7 @@ def put_right(
     # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
     gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
     helping = [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
-    if not helping:
+    if not helping or answers is None:
         return list(known)
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
@@ -62,6 +62,9 @@ def put_right(
         alike = [r for r in alike if not r.surely_worse(helping[0])]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if not answers.targets.classes and best.repair.cause == "wrong_scale":  # units of the answers, as likely
+        last = [r for r in helping if r.repair.cause == "wrong_scale" and _is_last(sim.graph, r.repair.node)]
+        best = next((r for r in last if not r.surely_worse(best)), best)
     if best.repair.also:  # of what gives as much back, the least that is put right
         fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
         best = min([best, *fewer], key=lambda r: len(r.repair.also))
@@ -90,7 +93,6 @@ def put_right(
         best = inputs
     inputs = inputs if best is inputs else None
     cause, place = best.repair.cause, NETWORK if inputs else owner_of(sim, best.repair.node.name)
-    assert answers is not None
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
         f"in float the network {before} of {len(samples)} samples, and it {after} if {best.repair.text}; that takes "
@@ -118,6 +120,14 @@ def _zeroed(sim: Simulation, place: str) -> bool:
     params = sim.graph.nodes[place].params if place in sim.graph.nodes else {}
     held = [sim.tensors[params[role]] for role in ("bn.weight", "bn.bias") if role in params]
     return len(held) == 2 and float(((held[0] == 0) & (held[1] == 0)).double().mean()) >= DEAD_SHARE
+
+
+def _is_last(graph: Graph, node: Node) -> bool:
+    """Return whether a layer's results are the first output, in another form at most."""
+    at = graph.nodes[graph.outputs[0]]
+    while at is not node and len(at.inputs) == 1 and (at.moves or at.op in UNCHANGED):
+        at = graph.nodes[at.inputs[0]]
+    return at is node
 
 
 def _bounds(repair: Repair) -> bool:

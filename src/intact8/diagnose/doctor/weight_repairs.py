@@ -81,6 +81,13 @@ def _sized(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Rep
         if usual > 0 and gain > 0 and not 1 / SIZES < gain / usual < SIZES:
             text = f"{name}, {gain / usual:.3g} times as large as the weights of other layers, is as large"
             yield Repair("wrong_scale", text, node, {name: tensors[name].detach() * (usual / gain)})
+    biases = {n.params["bias"]: n for n in nodes if n.op in AFFINE and "bias" in n.params and "bn" not in n.attrs}
+    sizes = {name: float(tensors[name].detach().square().mean().sqrt()) for name in biases}
+    usual = sorted(sizes.values())[(len(sizes) - 1) // 2] if sizes else 0.0
+    for name, node in biases.items():
+        if sizes[name] > SIZES * usual > 0:
+            text = f"{name}, {sizes[name] / usual:.3g} times as large as the biases of other layers, is as large"
+            yield Repair("wrong_scale", text, node, {name: tensors[name].detach() * (usual / sizes[name])})
 
 
 def _flattened(graph: Graph, node: Node) -> list[int]:
