@@ -20,7 +20,6 @@ MISSED = {
     "keywords_no_logarithm": "new statistics of the first batch norm give most answers back",
     "mobile_stem_padding": "it costs two answers in a hundred",
     "unet_raw": "new statistics of the first batch norm give the answers back",
-    "vit_heads": "other numbers of heads are not tried",
 }
 """What the doctor does not say first, and why."""
 

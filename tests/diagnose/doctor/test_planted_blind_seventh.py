@@ -17,7 +17,7 @@ MISSED: dict[str, str] = {
     "dense_corner": "the slice that takes the corner is named, which no answer does",
     "reader_last_word": "it costs four answers in a hundred, and a weight of the other sign makes up for it",
     "reader_places_reversed": "indices in reverse order give as many answers back",
-    "spotter_rows_first": "with a metric alone nothing is tried",
+    "spotter_rows_first": "it is judged by its classes, which are right, and not by its boxes",
     "tagger_along_samples": "its place and its remedy, batch_first=True, are named, by another cause",
     "temporal_first_step": "the slice that takes the step is named, which no answer does",
     "temporal_last_epoch": "all layers are off, and the first is named",
