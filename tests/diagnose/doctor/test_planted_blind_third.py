@@ -23,7 +23,6 @@ MISSED = {
     "relu_in_place_of_gelu": "float is right as often",
     "positions_not_loaded": "random numbers look like a table that training has moved little",
     "massive_activations": "layer norms take the channel back in float, and 30 dB are left",
-    "conv_bias_lost": "it costs nothing",
     "activation_lost": "it costs nothing",
     "relu_in_place_of_relu6": "it costs nothing",
     "signed_input_as_unsigned": "the input of a recurrent layer is float32",

@@ -89,6 +89,7 @@ def put_right(
     if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
     weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
+    weak &= inputs is not None and not inputs.repair.least  # another scale of inputs makes up for much, too
     if inputs is not None and (weak or not inputs.surely_worse(best)):
         best = inputs
     inputs = inputs if best is inputs else None
