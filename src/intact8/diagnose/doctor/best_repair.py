@@ -60,7 +60,7 @@ def put_right(
     alike = [r for r in helping if r.loss[1] <= enough]
     if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
         alike = [r for r in alike if not r.surely_worse(helping[0])]
-    best = next((r for r in alike if r.repair.cause not in COMPENSATING), None)
+    best = next((r for r in alike if r.repair.cause not in COMPENSATING and not r.repair.least), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
     if not answers.targets.classes and best.repair.cause == "wrong_scale":  # units of the answers, as likely
         last = [r for r in helping if r.repair.cause == "wrong_scale" and _is_last(sim.graph, r.repair.node)]
