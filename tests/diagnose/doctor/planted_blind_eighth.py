@@ -6,7 +6,6 @@ changed afterwards. Faults that cost less than two points of accuracy and a few 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,18 @@ from tests.diagnose.doctor.blind_networks_eighth import (
     Wide,
     build,
 )
-from tests.diagnose.doctor.planting import FaultWithAnswers, anew, collect, exchange, norms_of, registering, train_on
+from tests.diagnose.doctor.planting import (
+    FaultWithAnswers,
+    anew,
+    case_of,
+    collect,
+    exchange,
+    norms_of,
+    planted_in,
+    registering,
+    right_first,
+    train_on,
+)
 from torch import Tensor, nn
 
 from intact8 import Scheme, recipes
@@ -778,9 +788,7 @@ def gate_four_bits_per_tensor(case: Case) -> None:
 
 def fresh(name: str) -> Case:
     """Return a network as it is."""
-    subject = build(name)
-    case: Case = Case.of(subject)
-    case.options = dict(subject.options)
+    case: Case = case_of(Case, build(name))
     return case
 
 
@@ -812,17 +820,10 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 def plant(name: str, subject: Subject | None = None) -> Case:
     """Return the case of a fault, on a copy of its network."""
-    planted = FAULTS[name]
-    subject = subject or build(planted.subject)
-    case: Case = Case.of(subject)
-    case.options = dict(subject.options)
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        planted.plant(case)
+    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
     return case
 
 
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding is one of the right answers."""
-    return bool(report.findings) and FAULTS[name].is_named_by(report.findings[0])
+    return right_first(FAULTS[name], report)

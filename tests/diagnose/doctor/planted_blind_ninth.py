@@ -6,7 +6,6 @@ changed afterwards. Faults that cost less than two points of accuracy and a few 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,7 +27,17 @@ from tests.diagnose.doctor.blind_networks_ninth import (
     Turn,
     build,
 )
-from tests.diagnose.doctor.planting import FaultWithAnswers, anew, exchange, norms_of, registering, train_on
+from tests.diagnose.doctor.planting import (
+    FaultWithAnswers,
+    anew,
+    case_of,
+    exchange,
+    norms_of,
+    planted_in,
+    registering,
+    right_first,
+    train_on,
+)
 from torch import Tensor, nn
 
 from intact8 import Scheme, recipes
@@ -854,9 +863,7 @@ def chirps_wide(case: Case) -> None:
 
 def fresh(name: str) -> Case:
     """Return a network as it is."""
-    subject = build(name)
-    case: Case = Case.of(subject)
-    case.options = dict(subject.options)
+    case: Case = case_of(Case, build(name))
     return case
 
 
@@ -889,17 +896,10 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 def plant(name: str, subject: Subject | None = None) -> Case:
     """Return the case of a fault, on a copy of its network."""
-    planted = FAULTS[name]
-    subject = subject or build(planted.subject)
-    case: Case = Case.of(subject)
-    case.options = dict(subject.options)
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        planted.plant(case)
+    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
     return case
 
 
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding is one of the right answers."""
-    return bool(report.findings) and FAULTS[name].is_named_by(report.findings[0])
+    return right_first(FAULTS[name], report)

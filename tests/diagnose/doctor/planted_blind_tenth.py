@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,17 @@ from tests.diagnose.doctor.blind_networks_tenth import (
     activities,
     build,
 )
-from tests.diagnose.doctor.planting import Case, FaultWithAnswers, anew, collect, exchange, norms_of, registering
+from tests.diagnose.doctor.planting import (
+    Case,
+    FaultWithAnswers,
+    anew,
+    collect,
+    exchange,
+    norms_of,
+    planted_in,
+    registering,
+    right_first,
+)
 from torch import Tensor, nn
 
 from intact8 import Scheme, recipes
@@ -660,17 +669,10 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 def plant(name: str, subject: Subject | None = None) -> Case:
     """Return the case of a fault, on a copy of its network."""
-    planted = FAULTS[name]
-    subject = subject or build(planted.subject)
-    case: Case = Case.of(subject)
-    case.options = dict(subject.options)
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        planted.plant(case)
+    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
     return case
 
 
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding is one of the right answers."""
-    return bool(report.findings) and FAULTS[name].is_named_by(report.findings[0])
+    return right_first(FAULTS[name], report)

@@ -105,6 +105,28 @@ def registering(faults: dict[str, FaultWithAnswers]) -> Callable[..., Callable[[
     return fault
 
 
+def case_of(kind: type[Case], subject: Any) -> Any:
+    """Return the case of a kind for a subject as it is, with its further arguments of the doctor."""
+    case = kind.of(subject)
+    case.options = dict(subject.options)
+    return case
+
+
+def planted_in(kind: type[Case], subject: Any, fault: Fault) -> Any:
+    """Return the case of a fault, on a copy of a subject's network."""
+    case = case_of(kind, subject)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fault.plant(case)
+    return case
+
+
+def right_first(fault: Fault, report: Any) -> bool:
+    """Return whether the first finding is one of the right answers."""
+    return bool(report.findings) and fault.is_named_by(report.findings[0])
+
+
 def anew(*layers: nn.Module) -> None:
     """Initialize layers again."""
     torch.manual_seed(8)

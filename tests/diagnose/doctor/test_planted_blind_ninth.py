@@ -11,7 +11,6 @@ from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 MISSED: dict[str, str] = {
     "chirps_wide": "the range given by hand is said to clip, which it does: it has no values below 0",
-    "cinema_table_anew": "only that scores are too large is said",
     "grid_relu": "two points of a metric that is right or wrong for each sample are too few to tell",
     "heart_bit_flipped": "the channel of the weight is named before the weight",
 }

@@ -34,66 +34,12 @@ def put_right(
         known: findings of single layers.
         until: time (``time.monotonic()``) from which nothing more is tried.
     """
-    errors = {(f.place, f.cause) for f in known if f.severity == "error"}
-    direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
-    least = 1.0 if direct else ALL_BUT_A_TENTH if any(cause == "dead_channels" for _, cause in errors) else 0.0
     tried = [] if answers is None else tried_repairs(sim, samples, answers.targets, until)
-    helping = [r for r in tried if r.helps]
-    if answers is not None and not helping and not answers.guesses:
-        helping = [r for r in tried if r.surely_a_part]
-    # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
-    helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
-    # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
-    helping = [
-        r
-        for r in helping
-        if not r.repair.also or (answers is not None and answers.reaches(r.accuracy[1], ABOVE_CHANCE))
-    ]
-    if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
-        helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
-    # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
-    gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
-    helping = [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
-    if not helping or answers is None:
+    helping = [] if answers is None else _helping(sim, answers, known, tried)
+    if answers is None or not helping:
         return list(known)
-    enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
-    alike = [r for r in helping if r.loss[1] <= enough]
-    if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
-        alike = [r for r in alike if not r.surely_worse(helping[0])]
-    best = next((r for r in alike if r.repair.cause not in COMPENSATING and not r.repair.least), None)
-    best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
-    if not answers.targets.classes and best.repair.cause == "wrong_scale":  # units of the answers, as likely
-        last = [r for r in helping if r.repair.cause == "wrong_scale" and _is_last(sim.graph, r.repair.node)]
-        best = next((r for r in last if not r.surely_worse(best)), best)
-    if best.repair.also:  # of what gives as much back, the least that is put right
-        fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
-        best = min([best, *fewer], key=lambda r: len(r.repair.also))
-    if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
-        best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
-    # They are prepared wrongly more often than layers are.
-    # Classes numbered otherwise give any answers back that go by pairs, as those of images with red for blue do.
-    prepared = [r for r in helping if r.repair.cause == INPUTS_ARE_WRONG and (r in alike or r.share > MOST)]
-    renumbered = [r for r in prepared if r in alike and r.repair.tensors]
-    inputs = next((r for r in prepared if not r.repair.tensors and (renumbered or r in alike)), None)
-    inputs = inputs or next(iter(renumbered), None)
-    errors |= {(f.place, f.cause) for f in known if f.cause == "stale_batch_norm"}  # it is wrong, so they may well be
-    suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
-
-    def suspected(found: Repaired) -> tuple[int, bool]:
-        place = found.repair.node.name
-        return order.index(place), (place, found.repair.cause) not in errors
-
-    suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
-    made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
-    apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
-    if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
-        best = suspect
-    weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
-    weak &= inputs is not None and not inputs.repair.least  # another scale of inputs makes up for much, too
-    if inputs is not None and (weak or not inputs.surely_worse(best)):
-        best = inputs
-    inputs = inputs if best is inputs else None
-    cause, place = best.repair.cause, NETWORK if inputs else owner_of(sim, best.repair.node.name)
+    best, prepared = _most_likely(sim, answers, known, helping)
+    cause, place = best.repair.cause, NETWORK if prepared else owner_of(sim, best.repair.node.name)
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
         f"in float the network {before} of {len(samples)} samples, and it {after} if {best.repair.text}; that takes "
@@ -114,6 +60,71 @@ def put_right(
         return [*known, Finding(cause, place, severity, message, remedy, evidence=evidence)]
     told = replace(same, severity="error", message=f"{same.message}; {message}", evidence={**same.evidence, **evidence})
     return [told if f is same else f for f in known]
+
+
+def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried: Sequence[Repaired]) -> list[Repaired]:
+    """Return the repairs that help, the best first, without those that make up for what is known."""
+    errors = {(f.place, f.cause) for f in known if f.severity == "error"}
+    direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
+    least = 1.0 if direct else ALL_BUT_A_TENTH if any(cause == "dead_channels" for _, cause in errors) else 0.0
+    helping = [r for r in tried if r.helps]
+    if not helping and not answers.guesses:
+        helping = [r for r in tried if r.surely_a_part]
+    # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
+    helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
+    # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
+    helping = [r for r in helping if not r.repair.also or answers.reaches(r.accuracy[1], ABOVE_CHANCE)]
+    if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
+        helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
+    # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
+    gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
+    return [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
+
+
+def _most_likely(
+    sim: Simulation, answers: Answers, known: Sequence[Finding], helping: Sequence[Repaired]
+) -> tuple[Repaired, bool]:
+    """Return the repair that names the fault, of those that help, and whether it is that inputs are prepared wrongly.
+
+    Some of them make up for other faults, and of what gives as much back one thing is likelier than another.
+    """
+    enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
+    alike = [r for r in helping if r.loss[1] <= enough]
+    if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
+        alike = [r for r in alike if not r.surely_worse(helping[0])]
+    best = next((r for r in alike if r.repair.cause not in COMPENSATING and not r.repair.least), None)
+    best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
+    if not answers.targets.classes and best.repair.cause == "wrong_scale":  # units of the answers, as likely
+        last = [r for r in helping if r.repair.cause == "wrong_scale" and _is_last(sim.graph, r.repair.node)]
+        best = next((r for r in last if not r.surely_worse(best)), best)
+    if best.repair.also:  # of what gives as much back, the least that is put right
+        fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
+        best = min([best, *fewer], key=lambda r: len(r.repair.also))
+    if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
+        best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
+    # They are prepared wrongly more often than layers are.
+    # Classes numbered otherwise give any answers back that go by pairs, as those of images with red for blue do.
+    prepared = [r for r in helping if r.repair.cause == INPUTS_ARE_WRONG and (r in alike or r.share > MOST)]
+    renumbered = [r for r in prepared if r in alike and r.repair.tensors]
+    inputs = next((r for r in prepared if not r.repair.tensors and (renumbered or r in alike)), None)
+    inputs = inputs or next(iter(renumbered), None)
+    errors = {(f.place, f.cause) for f in known if f.severity == "error" or f.cause == "stale_batch_norm"}  # it may be
+    suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
+
+    def suspected(found: Repaired) -> tuple[int, bool]:
+        place = found.repair.node.name
+        return order.index(place), (place, found.repair.cause) not in errors
+
+    suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
+    made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
+    apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
+    if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
+        best = suspect
+    weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
+    weak &= inputs is not None and not inputs.repair.least  # another scale of inputs makes up for much, too
+    if inputs is not None and (weak or not inputs.surely_worse(best)):
+        best = inputs
+    return best, best is inputs
 
 
 def _zeroed(sim: Simulation, place: str) -> bool:

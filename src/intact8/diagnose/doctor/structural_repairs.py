@@ -120,6 +120,13 @@ def filling(ids: Tensor) -> int | None:
     return fills if int(twice.sum()) >= PADDED * len(ids) else None
 
 
+def unwrapped(graph: Graph, node: Node) -> Node:
+    """Return the operation of whose result a node is a copy in another type, itself if it is none."""
+    while node.op in UNCHANGED and node.inputs:
+        node = graph.nodes[node.inputs[0]]
+    return node
+
+
 def source_of(graph: Graph, name: str) -> str:
     """Return the name of what a tensor is a copy of, in another form or type."""
     node = graph.nodes[name]

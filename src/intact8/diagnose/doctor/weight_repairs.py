@@ -15,7 +15,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
 from intact8.diagnose.doctor.repair import Repair
-from intact8.diagnose.doctor.structural_repairs import UNCHANGED
+from intact8.diagnose.doctor.structural_repairs import UNCHANGED, unwrapped
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.weights.layout import output_first
 
@@ -92,8 +92,7 @@ def _sized(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Rep
 
 def _flattened(graph: Graph, node: Node) -> list[int]:
     """Return the sizes (C, …) of what is flattened before a layer; [] where nothing is."""
-    while node.op in UNCHANGED and node.inputs:
-        node = graph.nodes[node.inputs[0]]
+    node = unwrapped(graph, node)
     shape = graph.nodes[node.inputs[0]].shape if node.op == "reshape" and len(node.shape) == 2 else ()
     return known(shape[1:]) if len(shape) > 2 else []
 
@@ -125,8 +124,7 @@ def _grouped(node: Node, weight: Tensor) -> Iterator[Repair]:
 
 def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
     """Yield the layer that reads two dimensions as one with these in the other order."""
-    while before.op in UNCHANGED and before.inputs:
-        before = graph.nodes[before.inputs[0]]
+    before = unwrapped(graph, before)
     shape = graph.nodes[before.inputs[0]].shape if before.op == "reshape" and len(before.shape) > 2 else ()
     rows, columns = shape[-2:] if len(shape) == len(before.shape) + 1 else (None, None)
     if not isinstance(rows, int) or not isinstance(columns, int) or weight.dim() != 2 or 1 in (rows, columns):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.repair import Compute, Repair
-from intact8.diagnose.doctor.structural_repairs import UNCHANGED
+from intact8.diagnose.doctor.structural_repairs import unwrapped
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.simulation import Simulation
 
@@ -64,9 +64,7 @@ def _convolved(node: Node, graph: Graph, dilations: set[int], compute: FloatExec
     others = (dilations | ({1, 2, 4, 8, 16} if len(kernel) == 1 else set())) if len(set(dilation)) == 1 else set()
     if min(kernel) < 3 or len(set(kernel)) > 1 or len(set(padding)) > 1:
         return
-    source = graph.nodes[node.inputs[0]]
-    while source.op in UNCHANGED and source.inputs:
-        source = graph.nodes[source.inputs[0]]
+    source = unwrapped(graph, graph.nodes[node.inputs[0]])
     causal = source.op == "pad" and source.attrs["pads"][-1][1] == 0
     for other in others - set(dilation):
         wider = (kernel[0] - 1) * (other - dilation[0]) + 2 * padding[0]

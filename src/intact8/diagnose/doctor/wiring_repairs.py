@@ -23,6 +23,7 @@ from intact8.diagnose.doctor.structural_repairs import (
     function_of,
     kind_of,
     only_source,
+    unwrapped,
     with_function,
 )
 from intact8.diagnose.executors import FloatExecutor
@@ -82,9 +83,7 @@ def _one_step(node: Node, shape: Sequence[Any], graph: Graph) -> Iterator[Repair
     dims, keepdim = tuple(node.attrs.get("dims") or ()), node.attrs.get("keepdim", False)
     if len(dims) != 1 or len(shape) != 3 or dims[0] == 0:
         return
-    axis, source = dims[0], graph.nodes[node.inputs[0]]
-    while source.op in UNCHANGED and source.inputs:
-        source = graph.nodes[source.inputs[0]]
+    axis, source = dims[0], unwrapped(graph, graph.nodes[node.inputs[0]])
     part = source.op == "slice" and source.attrs["axis"] == axis  # as the patches behind a token
     whole = graph.nodes[source.inputs[0]] if part else source
 
