@@ -114,25 +114,26 @@ MULTIVERSION static void scale_round(const float *x, float *y, isize count, floa
     for (isize i = 0; i < count; i++) y[i] = rounded(x[i] * scale + shift, low, high);
 }
 
-/* Widens least … most to hold all of these. */
+/* Widens least … most to hold all of these. With as many lanes as compilers keep as a loop, which they then make vectors of: what they
+   unroll becomes comparisons and moves of one number each, fifteen times as slow. */
 MULTIVERSION static void widen(const float *x, isize count, float *least, float *most) {
-    float low[LANES], high[LANES];
-    for (int l = 0; l < LANES; l++) low[l] = *least, high[l] = *most;
-    isize from = 0;
-    for (; from + LANES <= count; from += LANES)
-        for (int l = 0; l < LANES; l++) {
+    enum { MANY = 8 * LANES };
+    float low[MANY], high[MANY];
+    for (int l = 0; l < MANY; l++) low[l] = *least, high[l] = *most;
+    for (isize from = 0; from < count; from += MANY) {
+        const int here = (int)min_size(MANY, count - from);
+        for (int l = 0; l < here; l++) {
             const float v = x[from + l];
             low[l] = v < low[l] ? v : low[l];
             high[l] = v > high[l] ? v : high[l];
         }
-    for (isize i = from; i < count; i++) {
-        low[0] = x[i] < low[0] ? x[i] : low[0];
-        high[0] = x[i] > high[0] ? x[i] : high[0];
     }
-    for (int l = 0; l < LANES; l++) {
-        *least = low[l] < *least ? low[l] : *least;
-        *most = high[l] > *most ? high[l] : *most;
-    }
+    for (int half = MANY / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) {
+            low[l] = low[l + half] < low[l] ? low[l + half] : low[l];
+            high[l] = high[l + half] > high[l] ? high[l + half] : high[l];
+        }
+    *least = low[0], *most = high[0];
 }
 
 /* Rows of a channel that are taken at once, of `inner` elements each: together at most RUN elements where they are short. */
