@@ -69,7 +69,7 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     least = 1.0 if direct else ALL_BUT_A_TENTH if any(cause == "dead_channels" for _, cause in errors) else 0.0
     helping = [r for r in tried if r.helps]
     if not helping and not answers.guesses:
-        helping = [r for r in tried if r.surely_a_part]
+        helping = [r for r in tried if r.surely_a_part] or [r for r in tried if r.half_of_it and not errors]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
     helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
     # What is put right in several places at once gives answers back; without that it only bounds what has exploded.

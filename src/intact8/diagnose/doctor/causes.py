@@ -17,12 +17,14 @@ FAULT_DECIBELS = {
 """Decibels from which a reason is a fault. What trained networks show by themselves stays below: channels that differ
 by 14 dB, weights whose outliers cost 3 dB, means that shift by as much as their noise."""
 
-MISTAKES, MOST = ("range", "data", "stale"), 7.0
+MISTAKES, MOST, FEW_BITS = ("range", "data", "stale"), 7.0, 1.25
 """Reasons that somebody's choice of ranges gives, and decibels from which four fifths of the noise go with them: ranges
-are mended first, and then the rest is what the network is."""
+are mended first, and then the rest is what the network is. With few bits narrow ranges are best, so that these come
+first where they make so many times as many decibels."""
 
-FEW = 32
-"""Distinct samples below which there are too few."""
+FEW, A_FEW, ONE = 32, 8, 1.5
+"""Distinct samples below which there are too few; those from which one class among them is no accident; and the
+effective number of classes that is one."""
 
 MANY = 100
 """Distinct samples from which a single one cannot move the quantiles of 1 % and 99 %."""
@@ -132,12 +134,18 @@ class Measured:
         """
         faults = {r: g for r, g in self.evidence.gains.items() if g >= FAULT_DECIBELS[r]}
         made = {r: g for r, g in faults.items() if r in MISTAKES and g >= MOST}
+        if faults.get("bits", 0.0) > FEW_BITS * max(made.values(), default=0.0):
+            made = {}
         return max((made or faults).items(), key=lambda item: item[1], default=("", 0.0))
 
     @property
     def avoidable(self) -> float:
         """The noise that goes away with the reason."""
         return self.noise * (1 - 10 ** (-self.reason[1] / 10))
+
+    def saved_by(self, reason: str) -> float:
+        """Return the noise that would go away with one thing, whatever else there is."""
+        return self.noise * (1 - 10 ** (-self.evidence.gains.get(reason, 0.0) / 10))
 
     def site(self) -> Site:
         """Return the entry of the report."""
@@ -227,6 +235,16 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     if q.extreme_ratio >= EXTREME:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"
+    if (
+        q.distinct >= A_FEW
+        and q.classes is not None
+        and q.data_classes is not None
+        and q.classes < ONE < q.data_classes / 2
+    ):
+        return (
+            "one_class",
+            f"the network sees {q.classes:.1f} classes in its {q.distinct} samples, {q.data_classes:.1f} in the data",
+        )
     if q.distinct < FEW:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
     if apart:

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from intact8.diagnose.doctor.causes import Cause, Measured
+from intact8.diagnose.doctor.causes import LAYER_CAUSES, Cause, Measured
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, causes_first
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, SEVERITIES, Finding
 
@@ -19,6 +19,10 @@ SPREAD = 8.0
 
 IN_WEIGHTS = ("rounded_weights", "wrong_weights", "wrong_setting")
 """Causes that the weights themselves prove, and that come before noise."""
+
+OF_SCHEMES, MOST_OF_IT = ("granularity", "bits", "symmetric"), 0.4
+"""Reasons that a scheme gives, which the recipe sets for all layers alike, and the share of the noise of all that goes
+with another scheme from which it is why the noise accumulates."""
 
 LEFT = ("unrepresentative", "accumulated")
 """Causes of noise that is left where nothing is wrong: notes on them come behind those that name something."""
@@ -80,14 +84,19 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
         f"{len(measured)} tensors make the noise together, none more than {largest:.0%} of it: as if {spread:.0f} made "
         "equal parts"
     )
-    remedy = (
-        "finer ranges everywhere, corrected biases, fewer rounding steps; train on (intact8.train), or leave the "
-        "noisiest layers float"
-    )
-    evidence = {"spread": spread, "sites": len(measured), "unexplained": unexplained, "total": total}
-    return [
-        Finding("accumulated", NETWORK, severity(unexplained), message, remedy, noise=unexplained, evidence=evidence)
-    ]
+    evidence: dict[str, Any] = {"spread": spread, "sites": len(measured), "unexplained": unexplained, "total": total}
+    share, reason = max((sum(m.saved_by(reason) for m in measured) / alone, reason) for reason in OF_SCHEMES)
+    if share > MOST_OF_IT:
+        cause, _, remedy = LAYER_CAUSES[reason]
+        message = f"{message}; with other schemes by the recipe ({remedy}) {share:.0%} of it would go"
+        evidence["share"] = share
+    else:
+        cause = "accumulated"
+        remedy = (
+            "finer ranges everywhere, corrected biases, fewer rounding steps; train on (intact8.train), or leave the "
+            "noisiest layers float"
+        )
+    return [Finding(cause, NETWORK, severity(unexplained), message, remedy, noise=unexplained, evidence=evidence)]
 
 
 def tolerated(findings: Sequence[Finding], loss: float, tolerance: float) -> tuple[Finding, ...]:

@@ -119,12 +119,17 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         by_design = {"bound", "zeros", "tied", "unread"} & finding.evidence.keys() and "unlike" not in finding.evidence
         return bool(by_design) and answers is not None and answers.surely_right
 
+    sure = {f.place for f in findings if PROOF & f.evidence.keys() and "few" not in f.evidence}
     shown_elsewhere = any(f.severity == "error" and f.cause in OF_LAYERS for f in findings)
     out = []
     for finding in findings:
         if finding.evidence.get("untouched") and finding.place not in repaired:
             alone = bool(verdict) and answers is not None and not repaired and not shown_elsewhere
-            out.append(replace(finding, severity="error") if alone else finding)
+            if alone or not finding.evidence.get("alone"):
+                out.append(replace(finding, severity="error") if alone else finding)
+            continue
+        if "few" in finding.evidence and sure - {finding.place}:  # a few weights look like it by chance
+            out.append(finding)
             continue
         suspicious = finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")
         suspicious |= finding.evidence.get("rounding", 0.0) > COARSE or {"unread", "alike"} <= finding.evidence.keys()

@@ -17,6 +17,9 @@ from intact8.simulation.simulation import Simulation
 MOST_COLUMNS, MOST_SWAPPED = 20, 12
 """Columns of a table up to which any two are exchanged, and channels of what has more dimensions."""
 
+SPECIAL = range(5)
+"""Indices that may be the last of those of marks, as of the beginning of a text, which come before the words."""
+
 MOST_EXPONENT = 20.0
 """Largest number of which the exponential is tried."""
 
@@ -186,13 +189,18 @@ def _filled(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Calla
         return {}
     fills = filling(x)
     moved = {}
+
+    def by(step: int, last: int = -1) -> Callable[[Tensor], Tensor]:
+        """Move indices beyond the last one that is kept, and of others than that which fills rows."""
+        kept = -1 if fills is None else fills
+        return lambda ids: torch.where((ids == kept) | (ids <= last), ids, (ids + step).clamp(0, int(x.max())))
+
     if fills is not None:
-
-        def by(step: int) -> Callable[[Tensor], Tensor]:
-            return lambda ids: torch.where(ids == fills, ids, (ids + step).clamp(0, int(x.max())))
-
         more = f"but {fills}, which fills rows"
         moved = {f"indices one more, {more}": (2, by(1)), f"indices one less, {more}": (2, by(-1))}
+    for last in (i for i in SPECIAL if bool((x == i).any())):
+        beyond = f"beyond {last}"
+        moved |= {f"indices one more {beyond}": (2, by(1, last)), f"indices one less {beyond}": (2, by(-1, last))}
     empty = (sim.tensors[tables[0].params["weight"]].detach() == 0).all(1).nonzero().reshape(-1).tolist()
     if fills is None or fills in empty:
         return moved

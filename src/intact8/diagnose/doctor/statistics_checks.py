@@ -20,7 +20,8 @@ from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.trials import answered_with
+from intact8.diagnose.doctor.targets import Targets
+from intact8.diagnose.doctor.trials import A_PART, WORSE, answered_with
 from intact8.simulation.simulation import Simulation
 
 HEALED = 0.4
@@ -45,11 +46,16 @@ def behind_statistics(
             out.append(finding)
             continue
         name, fit = finding.evidence["batch_norm"], fitting(sim, samples, finding.place)
-        if fit is not None and answers is not None and fit[0].cause == INPUTS_ARE_WRONG:
+        if fit is not None and answers is not None:
             changed = answered_with(sim, samples, fit[0], answers.targets)
             # Statistics of other inputs make them fit as well; only the right inputs give right answers.
-            if changed is None or answers.targets.score(changed) <= answers.score:
+            prepared = fit[0].cause == INPUTS_ARE_WRONG
+            if prepared and (changed is None or answers.targets.score(changed) <= answers.score):
                 fit = None
+            elif changed is not None:
+                given = _output(_renewed(network, samples, [name]), samples, answers.targets)
+                # What makes them fit in part, as a factor would, leaves more of the loss than new statistics do.
+                fit = None if _surely_better(given, changed, answers.targets) else fit
         if fit is not None:
             repair, before, after = fit
             message = (
@@ -122,11 +128,27 @@ def _reads_input(graph: Graph, node: Node) -> bool:
     return True
 
 
+def _surely_better(one: Tensor, other: Tensor, targets: Targets) -> bool:
+    """Return whether an output leaves surely less of the loss than another, by more than statistics of the data give.
+
+    These suit the data a little better than those of training in any case.
+    """
+    left, more = targets.losses(one), targets.losses(other)
+    gained = more - left
+    surely = float(gained.mean()) > WORSE * float(gained.std()) / len(gained) ** 0.5
+    return surely and float(left.mean()) < (1 - A_PART) * float(more.mean())
+
+
 def _score(network: FloatNetwork, samples: Samples, answers: Answers) -> float:
     """Return the score of another network's outputs."""
-    leaves, targets = torch.utils._pytree.tree_leaves, answers.targets
+    return answers.targets.score(_output(network, samples, answers.targets))
+
+
+def _output(network: FloatNetwork, samples: Samples, targets: Targets) -> Tensor:
+    """Return what targets judge of a network's outputs, (N, …)."""
+    leaves = torch.utils._pytree.tree_leaves
     outputs = [[y for y in leaves(network(batch)) if isinstance(y, Tensor)] for batch in samples]
-    return targets.score(torch.cat([targets.taken(ys).cpu() for ys in outputs]))
+    return torch.cat([targets.taken(ys).cpu() for ys in outputs])
 
 
 def _renewed(network: FloatNetwork, samples: Samples, names: list[str] | None) -> FloatNetwork:

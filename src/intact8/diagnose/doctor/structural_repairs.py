@@ -121,8 +121,8 @@ def filling(ids: Tensor) -> int | None:
 
 
 def unwrapped(graph: Graph, node: Node) -> Node:
-    """Return the operation of whose result a node is a copy in another type, itself if it is none."""
-    while node.op in UNCHANGED and node.inputs:
+    """Return the operation of whose result a node is a copy, in another type or behind dropout; else itself."""
+    while (node.op in UNCHANGED or node.op == "dropout") and node.inputs:
         node = graph.nodes[node.inputs[0]]
     return node
 

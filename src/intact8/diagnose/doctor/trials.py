@@ -37,10 +37,14 @@ MOST, A_PART, MUCH = 0.5, 0.12, 0.6
 """Share of the loss that is most of it, for which less sureness will do; one for which twice as much is needed; and one
 for which even less will do."""
 
-MORE, RIGHTLY, RIGHTLY_IN_PART = 1.5, 0.1, 0.18
-"""Standard errors by which more answers must be right with another scale; the share of the wrong answers that must then
-be put right, as a loss may shrink because a network is more sure, or less; and the same where only a part of the loss
-is taken away, for which two sound networks came to 13 %."""
+HALF = 0.45
+"""Share of the wrong answers that is about half of them."""
+
+MORE, MORE_AT_ALL, RIGHTLY, RIGHTLY_IN_PART = 1.5, 1.0, 0.1, 0.18
+"""Standard errors by which more answers must be right with another scale, and with any repair: with what was wrong they
+are; the share of the wrong answers that must be put right by another scale, as a loss may shrink because a network is
+more sure, or less; and the same where only a part of the loss is taken away, for which two sound networks came to 13 %.
+"""
 
 WORSE = 2.0
 """Standard errors from which one repair is worse than another."""
@@ -99,7 +103,7 @@ class Repaired:
         if self.accuracy[1] < self.accuracy[0]:
             return False
         made_up = self.repair.cause in ("wrong_scale", INPUTS_ARE_WRONG)  # else the network is only more sure
-        if made_up and (self.more < MORE or not self.mended > RIGHTLY):
+        if self.more < (MORE if made_up else MORE_AT_ALL) or (made_up and not self.mended > RIGHTLY):
             return False
         if self.repair.cause == "stale_batch_norm":  # statistics of the data themselves suit them better anyway
             return self.share > RECOVERS and self.accuracy[1] > self.accuracy[0] + 0.05
@@ -124,6 +128,12 @@ class Repaired:
         discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
         discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least
         return discrete and self.share > A_PART and self.sureness > 2 * SURE
+
+    @property
+    def half_of_it(self) -> bool:
+        """Whether another scale surely puts right half of what is wrong, which tells where nothing else does."""
+        scale = self.repair.cause == "wrong_scale" and self.share > RECOVERS
+        return scale and self.mended > HALF and 2 * SURE < self.more < math.inf
 
 
 def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: float = math.inf) -> list[Repaired]:

@@ -25,6 +25,9 @@ weights than the second number: one untrained layer in fifty stays further below
 tried that PyTorch's own layers do not begin with."""
 
 
+POSITIONS = 0.02
+"""The deviation of normal numbers that embeddings of positions usually begin with."""
+
 SPARSE, EMPTY = 0.3, 0.1
 """Share of zeros among the weights of one layer from which it was emptied, where other layers have hardly any; and the
 same where all weights of some inputs are 0."""
@@ -58,7 +61,12 @@ def untrained(sim: Simulation) -> list[Finding]:
         message = f"the weights of {len(found)} of {layers} layers are no result of training: they are as initialized"
         found = [weight_finding("float_network_wrong", NETWORK, message, layers=[f.place for f in found])]
     found = [_unlike_trained(sim, f, {other.place for other in found}) for f in found]
-    found += [*_empty_tables(sim), *_copied_layers(sim, {f.place for f in found}), *_copied_tables(sim)]
+    found += [
+        *_empty_tables(sim),
+        *_added_as_begun(sim),
+        *_copied_layers(sim, {f.place for f in found}),
+        *_copied_tables(sim),
+    ]
     found += _emptied(sim, {f.place for f in found})
     found = [replace(f, severity="warning") for f in found] + [
         replace(f, severity="note") for f in (*_untouched(sim), *_tables_as_begun(sim))
@@ -147,11 +155,24 @@ def _tables_as_begun(sim: Simulation) -> list[Finding]:
     found = []
     for name in begun:
         others = [o for o in tables if o not in begun and tables[o].shape[1] == tables[name].shape[1]]
+        message = "its rows are normal with a deviation of 1, as they begin"
         if others:
-            message = (
-                f"its rows are normal with a deviation of 1, as they begin, and those of {nodes[others[0]]} are not"
-            )
-            found.append(weight_finding("wrong_weights", nodes[name], message, untouched=True))
+            message += f", and those of {nodes[others[0]]} are not"
+        # A table that was trained for a little while looks like it: alone it tells where nothing else does.
+        found.append(weight_finding("wrong_weights", nodes[name], message, untouched=True, alone=not others))
+    return found
+
+
+def _added_as_begun(sim: Simulation) -> list[Finding]:
+    """Return findings of added parameters, as of positions, that are normal with a small deviation, as they begin."""
+    trained = {name for name, _ in sim.named_parameters()} | sim.captured.derived.keys()
+    found = []
+    for node in sim.graph:
+        held = sim.tensors[node.params["value"]].detach() if node.op == "constant" else torch.zeros(0)
+        begun = held.numel() >= MANY and node.params["value"] in trained
+        if begun and _is_normal(held.double().reshape(-1), POSITIONS):
+            message = f"{node.params['value']} is normal with a deviation of {POSITIONS}, as it is initialized"
+            found.append(weight_finding("wrong_weights", owner_of(sim, node.name), message, bound=POSITIONS))
     return found
 
 
@@ -281,6 +302,8 @@ def _normal_deviation(weight: Tensor, bias: Tensor | None, gates: int = 0) -> fl
     if gates or len(size) < (MANY if bias is not None else 8 * MANY) or (bias is not None and bool(bias.any())):
         return 0.0
     spatial, deviation = weight[0, 0].numel(), float(size.std())
+    if not deviation > 0:  # all alike, which no initialization makes of so many
+        return 0.0
     out, into = weight.shape[0] * spatial, weight.shape[1] * spatial
     usual = {
         0.02,
