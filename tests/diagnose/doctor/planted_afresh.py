@@ -129,7 +129,7 @@ plant(
 )
 plant("selu_not_standardized", shown(Selu, lambda x: x * 7 + 3), (NETWORK, WRONG))
 plant("selu_two_bits", asks(Selu, "c", weight={"bits": 2}), ("c", "few_bits"))
-plant("selu_columns_exchanged", labelled(Selu, lambda y: y[:, [1, 0, 2]]), (NETWORK, WRONG))
+plant("selu_columns_exchanged", labelled(Selu, lambda y: y[:, [1, 0, 2]]), (NETWORK, WRONG), ("out", "wrong_weights"))
 plant(
     "tagger_gates",
     changed(

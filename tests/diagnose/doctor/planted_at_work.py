@@ -549,7 +549,7 @@ plant(
     (NETWORK, WRONG),
 )
 plant("pulse_clamped_calibration", shown(Pulse, lambda x: x.clamp(-0.3, 0.3), False), *anywhere((DATA,), *UNLIKE))
-plant("fire_sides_exchanged", changed(Fire, _sides_exchanged), ("s2", "wrong_weights"), (NETWORK, WRONG))
+plant("fire_sides_exchanged", changed(Fire, _sides_exchanged), ("s2", "wrong_weights"), ("cat", "wrong_setting"))
 plant("fire_dead_side", changed(Fire, lambda net: net.three2.bias.fill_(-50.0)), ("three2", "dead_channels"))
 plant("fire_two_bits", asks(Fire, "s1", weight={"bits": 2}), ("s1", "few_bits"))
 plant("fire_input_shifted", held(Fire, scaled("x", 1.0, 60)), *anywhere(("x", "input"), "zero_point", "clipped_range"))

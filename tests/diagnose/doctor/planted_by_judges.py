@@ -378,7 +378,11 @@ plant(
     ("stem", "stale_batch_norm"),
     (NETWORK, "stale_batch_norm"),
 )
-plant("inception_zeros", written(Inception, "a.five.weight", lambda w: w.zero_()), ("a.five", "dead_channels"))
+plant(
+    "inception_zeros",
+    written(Inception, "a.five.weight", lambda w: w.zero_()),
+    *anywhere(("a.five",), ("dead_channels", "wrong_weights")),
+)
 plant(
     "inception_grey_calibration",
     shown(Inception, lambda x: x.mean(1, keepdim=True).expand(-1, 3, -1, -1).contiguous(), False),

@@ -338,6 +338,7 @@ plant(
     changed(Tokens, _undivided),
     (NETWORK, WRONG),
     *((f"attention.{i}.{name}", "wrong_scale") for i in (0, 1) for name in ("q", "k", "matmul")),
+    ("attention.0.matmul", "wrong_setting"),
 )
 plant("tokens_keys_and_values_swapped", changed(Tokens, _mixed_up), ("attention.0.k", "wrong_weights"))
 plant(
@@ -351,6 +352,7 @@ plant(
     written(Tokens, "token", "", "", times(slice(None), 80.0)),
     (NETWORK, WRONG),
     *((place, "exploded_weight") for place in ("token", "cat", "expand")),
+    ("token", "wrong_scale"),
 )
 plant("tokens_training_mode", in_training(Gated), (NETWORK, "training_mode"))
 plant("tokens_labels_of_others", _another_task, (NETWORK, WRONG))

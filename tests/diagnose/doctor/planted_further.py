@@ -467,7 +467,12 @@ plant(
     (NETWORK, WRONG),
     *anywhere(("blocks.0.qkv", "blocks.0.matmul", "blocks.0.softmax"), GREW),
 )
-plant("vit_without_position", written(Vit, "position", lambda t: t.zero_()), (NETWORK, WRONG))
+plant(
+    "vit_without_position",
+    written(Vit, "position", lambda t: t.zero_()),
+    (NETWORK, WRONG),
+    ("position", "wrong_weights"),
+)
 plant(
     "vit_percentile",
     _percentile,

@@ -227,10 +227,11 @@ plant(
     _percentile_everywhere,
     *((n, "clipped_range") for n in ("first", "norm1", "act1", "fc", "x", NETWORK)),
 )
-plant("resnet_eps", changed(Residual, _eps("blocks.1.bn1", 30.0)), ("blocks.1.conv1", "stale_batch_norm"))
+plant("resnet_eps", changed(Residual, _eps("blocks.1.bn1", 30.0)), ("blocks.1.conv1", "wrong_setting"))
 plant(
     "resnet_skip_forgotten",
     _without_skip,
+    ("blocks.1.conv2", "wrong_setting"),
     (NETWORK, WRONG),
     ("blocks.2.conv1", "stale_batch_norm"),
 )

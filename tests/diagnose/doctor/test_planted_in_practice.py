@@ -37,9 +37,11 @@ MISSED = {
     "smooth_kernel_reversed": "float answers no worse",
     "patches_positions_transposed": "float answers no worse",
     "keyword_shrunk_after_freezing": "the float weights are worse, too, which is named",
-    "tied_adapter_merged_again": "a smaller scale of the layer before makes up for a part",
+    "denoise_fresh_output": "numbers in other units say as much",
+    "ghost_statistics_of_raw_images": "raw images, of which these are the statistics, give the same answers back",
+    "squeeze_noise": "new statistics give a part back, and the network is wrong after them",
+    "tied_positions_from_one": "what its answers are right about more is little beside what nobody can foretell",
     "pooling_states_transposed": "it costs 3 answers in a hundred",
-    "face_slopes_of_one": "slopes are not tried otherwise, and the next statistics do not fit, which is named",
 }
 """Faults about which something else, or nothing, is said first, and why."""
 

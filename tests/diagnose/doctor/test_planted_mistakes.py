@@ -18,6 +18,11 @@ PLANTS = {
 MISSED = {
     "inverted_wide_depthwise": "the next activation cuts the channel off, and no answer changes",
     "conformer_without_norm": "float answers as well without the norm",
+    "sound_stale_variance": "inputs ten times as large, whose mean is 0, give the same answers back",
+    "resnet_vanished_layer": "it costs two answers in a hundred, and an activation gives them back",
+    "resnext_stale_range": "the float weights are worse, too, and another scale gives most back",
+    "scaled_dead_channels": "dead channels have no deviation, and without their means it is a little better",
+    "transformer_queries": "another scale of one product gives a tenth back: nothing is said",
     "tabular_columns": "features in another order have the same means and variances, and cost 6 points",
 }
 """Faults about which nothing, or something else, is said first, and why."""

@@ -164,6 +164,9 @@ class Tied(nn.Module):
 
 def test_weights_copied_from_a_table_and_weights_that_were_emptied() -> None:
     ids, net = torch.randint(0, 12, (8, 5)), Tied()
+    (found,) = untrained(Bed(net, ids).sim)
+    assert found.place == "words" and found.severity == "note" and found.evidence["alone"]  # as tables begin
+    net.words.weight.data.mul_(0.5)
     assert not untrained(Bed(net, ids).sim)
     net.out.weight.data.copy_(net.words.weight.data)
     (found,) = untrained(Bed(net, ids).sim)

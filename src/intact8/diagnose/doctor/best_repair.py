@@ -91,7 +91,7 @@ def _most_likely(
     enough = helping[0].loss[1] + ALIKE * (helping[0].loss[0] - helping[0].loss[1])
     alike = [r for r in helping if r.loss[1] <= enough]
     if helping[0].repair.cause == "wrong_scale":  # which makes up for other faults in part, so that theirs is not worse
-        alike = [r for r in alike if not r.surely_worse(helping[0])]
+        alike = [r for r in alike if _has_grown(r) or not r.surely_worse(helping[0])]
     best = next((r for r in alike if r.repair.cause not in COMPENSATING and not r.repair.least), None)
     best = best or next((r for r in alike if r.repair.cause == "wrong_scale" and r.repair.tensors), helping[0])
     if not answers.targets.classes and best.repair.cause == "wrong_scale":  # units of the answers, as likely
@@ -125,6 +125,11 @@ def _most_likely(
     if inputs is not None and (weak or not inputs.surely_worse(best)):
         best = inputs
     return best, best is inputs
+
+
+def _has_grown(found: Repaired) -> bool:
+    """Return whether a repair bounds what the network shows has grown, and that gives nearly all back."""
+    return found.repair.cause in ("exploded_weight", "exploded_channel") and found.share > NEARLY_ALL
 
 
 def _zeroed(sim: Simulation, place: str) -> bool:
