@@ -17,7 +17,7 @@ QUICK = ("cal_sentinel", "nan_weight", "mode_train")
 """Those of which network and examination take a second or two."""
 
 
-NOISE = {"tcn": {"clipped_range"}, "se": {"accumulated"}}
+NOISE = {"tcn": {"clipped_range"}}
 """What makes about 30 dB of noise in sound networks, which is said as a warning."""
 
 

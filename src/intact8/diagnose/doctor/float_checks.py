@@ -128,7 +128,7 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             if alone or not finding.evidence.get("alone"):
                 out.append(replace(finding, severity="error") if alone else finding)
             continue
-        if "few" in finding.evidence and sure - {finding.place}:  # a few weights look like it by chance
+        if wrong and "few" in finding.evidence and sure - {finding.place}:  # a few weights look like it by chance
             out.append(finding)
             continue
         suspicious = finding.cause in ("wrong_weights", "float_network_wrong", "stale_batch_norm")

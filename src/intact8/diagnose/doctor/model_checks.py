@@ -21,6 +21,9 @@ from intact8.simulation.simulation import Simulation
 ROWS = 256
 """Rows of a weight, of every one of which the different numbers are counted."""
 
+WRITTEN = 0.75
+"""Share of the numbers of a layer that are one and the same from which somebody wrote it there: no rounding does."""
+
 DIVERGED, ANOTHER = 0.1, 0.5
 """Loss of the metric by training from which it has diverged; and where there are no labels, the share of what the model
 gave that is lost."""
@@ -69,9 +72,9 @@ def rounded(model: nn.Module) -> list[Finding]:
         some = weight.reshape(-1)[:4096].cpu().numpy()
         some = some[some != 0]
         numbers, counts = np.unique(some, return_counts=True)
-        if len(some) and counts.max() > 0.75 * len(some):  # somebody wrote one number over most of them
-            some = some[some != numbers[counts.argmax()]]
-        different = len(np.unique(some))
+        different = len(numbers)
+        if len(some) and counts.max() > WRITTEN * len(some):
+            some, different = some[some != numbers[counts.argmax()]], different - 1
         if len(some) < (LEAST if different > LEAST // 16 else LEAST // 4):  # of steps that are coarse most are 0
             continue
         if different < len(some) // 4 or _few_in_rows(weight):
