@@ -125,7 +125,8 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
     for finding in findings:
         if finding.evidence.get("untouched") and finding.place not in repaired:
             alone = bool(verdict) and answers is not None and not repaired and not shown_elsewhere
-            if alone or not finding.evidence.get("alone"):
+            suspects = {f.place for f in findings if f.cause in OF_LAYERS and f.severity != "note"} - {finding.place}
+            if not finding.evidence.get("alone") or (alone and not suspects):
                 out.append(replace(finding, severity="error") if alone else finding)
             continue
         if wrong and "few" in finding.evidence and sure - {finding.place}:  # a few weights look like it by chance
