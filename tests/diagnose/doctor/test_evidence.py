@@ -19,6 +19,7 @@ from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import Measured
 from intact8.diagnose.doctor.consumers import importance
 from intact8.diagnose.doctor.exploded import exploded
+from intact8.diagnose.doctor.findings import noise_findings
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
 from intact8.diagnose.doctor.report import CalibrationQuality
@@ -164,6 +165,33 @@ def test_ranges_come_before_what_the_network_is() -> None:
     wide = Measured("activation", "0", 1.0, Evidence({"data": 9.0, "channels": 25.0}))
     assert wide.reason == ("data", 9.0)
     assert Measured("activation", "0", 1.0, Evidence({"data": 5.0, "channels": 25.0})).reason == ("channels", 25.0)
+    # With few bits narrow ranges are best, which is why these look too wide.
+    assert Measured("activation", "0", 1.0, Evidence({"range": 13.0, "bits": 23.0})).reason == ("bits", 23.0)
+    assert Measured("activation", "0", 1.0, Evidence({"range": 23.0, "bits": 23.0})).reason[1] == 23.0
+
+
+def test_noise_that_another_scheme_takes_away_everywhere_is_the_schemes() -> None:
+    def found(gain: float) -> Any:
+        sites = [Measured("weight", str(i), 1e-3, Evidence({"granularity": gain})) for i in range(12)]
+        return noise_findings(sites, [], 1.2e-2, ())[0]
+
+    assert (found(1.0).place, found(1.0).cause) == ("network", "accumulated")
+    assert (found(3.0).place, found(3.0).cause) == ("network", "per_tensor_weight") and "50%" in found(3.0).message
+
+
+def test_a_channel_that_is_an_offset_is_told_from_one_that_has_exploded() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    with torch.no_grad():
+        model[0].bias[5] += 1000
+    bed = Bed(model, torch.randn(64, 8))
+    (offset,) = exploded(bed.sim, bed.seen)
+    assert offset.evidence["channels"] == [5] and offset.evidence["offset"] == pytest.approx(1000, rel=0.01)
+    with torch.no_grad():
+        model[0].bias[5] -= 1000
+        model[0].weight[5] *= 1000
+    bed = Bed(model, torch.randn(64, 8))
+    assert all("offset" not in finding.evidence for finding in exploded(bed.sim, bed.seen))
 
 
 def test_an_outlier_channel_counts_by_what_reads_it() -> None:

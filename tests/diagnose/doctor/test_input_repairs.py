@@ -43,6 +43,27 @@ def test_what_gives_all_answers_back_is_named(name: str) -> None:
     assert finding.place == "network" and text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
 
 
+def test_words_moved_behind_those_that_are_marks() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.words, self.fc = nn.Embedding(40, 16), nn.Linear(16, 5)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            z: Tensor = self.fc(self.words(ids).mean(1))
+            return z
+
+    torch.manual_seed(1)
+    net, ids = Words().eval(), torch.randint(3, 40, (512, 8))
+    ids[:, 0] = 1
+    ids[:, 5:] = torch.where(torch.rand(512, 1) < 0.5, 0, ids[:, 5:])
+    with torch.no_grad():
+        net.fc.bias -= net(ids).mean(0)
+    finding = Bed(net, torch.where(ids > 2, ids - 1, ids), answered(net, ids)).said()
+    assert finding.place == "network" and "indices one more beyond" in finding.message, str(finding)
+
+
 def test_two_inputs_each_in_the_place_of_the_other() -> None:
     class Pair(nn.Module):
         def __init__(self) -> None:

@@ -188,6 +188,64 @@ def test_weights_rounded_by_a_scale_for_every_row() -> None:
     assert found.cause == "rounded_weights" and 1e-3 < found.evidence["rounding"] < 1e-1
 
 
+def test_one_number_written_over_most_of_them_is_no_rounding() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 4))
+    with torch.no_grad():
+        net[0].bias[:240] = -40.0
+    assert not rounded(net)
+    with torch.no_grad():  # steps that are coarse leave few numbers but 0
+        net[2].weight.copy_((net[2].weight * 10).round() / 10 * (torch.rand(4, 256) < 0.1))
+    (found,) = rounded(net)
+    assert found.place == "2" and found.evidence["weights"] == ["2.weight"]
+
+
+def test_positions_as_they_begin() -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.position = nn.Parameter(0.02 * torch.randn(1, 24, 32))
+            self.fc = nn.Linear(32, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            z: Tensor = self.fc((x + self.position).mean(1))
+            return z
+
+    torch.manual_seed(0)
+    net, x = Placed(), torch.randn(16, 24, 32)
+    nn.init.normal_(net.fc.weight)
+    (found,) = untrained(Bed(net, x).sim)
+    assert found.place == "position" and found.evidence["bound"] == 0.02
+    net.position.data += 0.02 * torch.randn(1, 24, 32)
+    assert not untrained(Bed(net, x).sim)
+
+
+class Flat(nn.Module):
+    """A picture that is flattened, with dropout behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.drop, self.fc = nn.Conv2d(1, 4, 3), nn.Dropout(0.2), nn.Linear(36, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.fc(self.drop(self.conv(x).relu().flatten(1)))
+        return z
+
+
+def test_channels_last_before_dropout() -> None:
+    torch.manual_seed(1)
+    good, x = Flat().eval(), torch.randn(256, 1, 5, 5)
+    with torch.no_grad():
+        good.fc.bias -= good(x).mean(0)
+    bad = copy.deepcopy(good)
+    bad.fc.weight.data = good.fc.weight.data.unflatten(1, (4, 3, 3)).permute(0, 2, 3, 1).flatten(1).contiguous()
+    finding = Bed(bad, x, answered(good, x)).said()
+    assert finding.place == "fc" and "made for channels last" in finding.message
+
+
 def test_statistics_come_before_a_scale_that_gives_a_part_back() -> None:
     def given(cause: str, place: str, **evidence: Any) -> Finding:
         return Finding(cause, place, "error", "", "", evidence=evidence)

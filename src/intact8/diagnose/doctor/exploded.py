@@ -26,6 +26,9 @@ from intact8.simulation.weights.layout import output_first
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
 
+CONSTANT = 0.1
+"""Share of its size that the values of a channel differ by at most where it is an offset and says nothing."""
+
 GROWN, HUGE = 3.0, 8.0
 """What the median row of a layer makes of unit inputs from which its weights are large, and huge; layers of twenty-two
 trained networks stay below 2."""
@@ -278,5 +281,8 @@ def _exploded_channels(
         f"channel {int(arriving.argmax())} weighs {ratio:.3g} times as much as the median one in what is computed "
         f"from it; {len(large)} of {len(width)} channels do"
     )
+    constant = bool(((made.high - made.low)[large] < CONSTANT * width[large]).all())
     found = weight_finding("exploded_channel", name, message, channels=[int(c) for c in large], ratio=ratio)
+    if constant:
+        found = replace(found, evidence={**found.evidence, "offset": float(width[large].max())})
     return found if ratio > SURELY else replace(found, severity="warning")

@@ -25,6 +25,11 @@ OTHER_UNITS = 0.06
 """Share of the variance that answers explain in other units only, from which they are not what was trained: least
 squares leave no scale and no mean to be corrected. Twelve sound networks stay below 0.021."""
 
+OFF_BOTH = (
+    "take off the bias what all its results have in common, and its share off the biases behind; or leave it float"
+)
+"""What to do about a channel that is an offset."""
+
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
 
@@ -147,5 +152,8 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
             finding = replace(finding, message=message, evidence={**finding.evidence, "right": answers.score})
+            if "offset" in finding.evidence:
+                message = f"{message}: its values hardly differ, and biases behind take back what they have in common"
+                finding = replace(finding, cause="large_bias", message=message, remedy=OFF_BOTH)
         out.append(finding)
     return [*out, *verdict]
