@@ -70,7 +70,10 @@ def _scaled(graph: Graph, softmax: Node, product: Node) -> bool:
 
 
 def _scores(graph: Graph) -> Iterator[Repair]:
-    """Yield attention whose scores are divided by the root of the size of a head, in all places, or are not twice."""
+    """Yield attention whose scores are divided by the root of the size of a head, in all places, or are not twice.
+
+    And in the places where they are not divided by anything, where in others they are.
+    """
     found = [(node, _before(graph, node, "matmul")) for node in graph if node.op == "softmax"]
     pairs = [(node, product) for node, product in found if product is not None]
     scores = list({product.name: product for _, product in pairs}.values())
@@ -84,6 +87,10 @@ def _scores(graph: Graph) -> Iterator[Repair]:
         unusual = bare and how == "divided"
         parts = [Repair("wrong_setting", text, node, gain=factor, unusual=unusual) for node in scores]
         yield replace(parts[0], also=tuple(parts[1:]))
+    for product in scores if not bare else []:
+        if not any(_scaled(graph, *pair) for pair in pairs if pair[1] is product):
+            text = f"its scores are divided by the root of {size}, the size of a head, as elsewhere"
+            yield Repair("wrong_setting", text, product, gain=size**-0.5, unusual=True)
 
 
 def _causal(node: Node, compute: FloatExecutor) -> Iterator[Repair]:

@@ -11,6 +11,7 @@ from intact8.diagnose.doctor.float_causes import COARSE, MOST, NEARLY_ALL, OF_LA
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.statistics_checks import layer_before
+from intact8.diagnose.doctor.trials import RECOVERS
 from intact8.simulation.simulation import Simulation
 
 OVERCONFIDENT = 0.15
@@ -125,6 +126,7 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         return bool(by_design) and answers is not None and answers.surely_right
 
     sure = {f.place for f in findings if PROOF & f.evidence.keys() and "few" not in f.evidence}
+    sure |= {f.place for f in findings if f.cause == "wrong_setting" and f.evidence.get("recovers", 0.0) > RECOVERS}
     shown_elsewhere = any(f.severity == "error" and f.cause in OF_LAYERS for f in findings)
     out = []
     for finding in findings:

@@ -257,7 +257,8 @@ def _masked(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         words = ids.shape[1]
         text = f"padding, which is index {fills}, takes no part in it"
         seen = [n for n in graph if n.op == "softmax" and n.shape[-1] == words and n.attrs["axis"] == len(n.shape) - 1]
-        attention = [_with_mask(sim, node, name, fills, text) for node in seen]
+        # Where words fill up sentences, attention that sees these is unusual.
+        attention = [replace(_with_mask(sim, node, name, fills, text), unusual=True) for node in seen]
         pools = [n for n in graph if n.op in ("mean", "reduce") and _over_words(graph, n, words)]
         pooled = [_with_mask(sim, node, name, fills, text) for node in pools]
         for node in (n for n in graph if n.op == "slice" and _one_of(graph, n, words)):
