@@ -381,7 +381,8 @@ plant(
 plant(
     "inception_zeros",
     written(Inception, "a.five.weight", lambda w: w.zero_()),
-    *anywhere(("a.five",), ("dead_channels", "wrong_weights")),
+    ("a.five", "dead_channels"),
+    ("a.five", "wrong_weights"),
 )
 plant(
     "inception_grey_calibration",

@@ -37,6 +37,7 @@ MISSED = {
     "smooth_kernel_reversed": "float answers no worse",
     "patches_positions_transposed": "float answers no worse",
     "keyword_shrunk_after_freezing": "the float weights are worse, too, which is named",
+    "tied_head_not_tied": "the table of words looks as it begins, and is named",
     "denoise_fresh_output": "numbers in other units say as much",
     "ghost_statistics_of_raw_images": "raw images, of which these are the statistics, give the same answers back",
     "squeeze_noise": "new statistics give a part back, and the network is wrong after them",

@@ -236,7 +236,7 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"
     if (
-        q.distinct >= A_FEW
+        A_FEW <= q.distinct < FEW
         and q.classes is not None
         and q.data_classes is not None
         and q.classes < ONE < q.data_classes / 2

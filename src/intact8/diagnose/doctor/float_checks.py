@@ -133,7 +133,7 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         if finding.evidence.get("untouched") and finding.place not in repaired:
             alone = bool(verdict) and answers is not None and not repaired and not shown_elsewhere
             suspects = {f.place for f in findings if f.cause in OF_LAYERS and f.severity != "note"} - {finding.place}
-            if not finding.evidence.get("alone") or (alone and not suspects):
+            if not finding.evidence.get("alone") or (alone and not suspects and answers and answers.guesses):
                 out.append(replace(finding, severity="error") if alone else finding)
             continue
         if wrong and "few" in finding.evidence and sure - {finding.place}:  # a few weights look like it by chance
