@@ -49,11 +49,13 @@ class Subject:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def fit(model: nn.Module, data: Arrays, epochs: int, rate: float, loss: Loss) -> nn.Module:
+def fit(
+    model: nn.Module, data: Arrays, epochs: int, rate: float, loss: Loss, decay: float = 0.01, rise: float = 0.2
+) -> nn.Module:
     """Train with AdamW in batches of 64 at a rate that rises and falls; return the network in evaluation mode."""
-    optimizer = torch.optim.AdamW(model.parameters(), rate)
+    optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=decay)
     steps = epochs * math.ceil(len(data[0]) / 64)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=rise)
     model.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(data[0])).split(64):
@@ -74,11 +76,13 @@ def trained(
     loss: Loss,
     score: Callable[[Tensor, Tensor], float],
     seed: int,
+    decay: float = 0.01,
+    rise: float = 0.2,
 ) -> Subject:
     """Train a network on all samples but the last ones, which are held out."""
     state = torch.random.get_rng_state()
     torch.manual_seed(seed)
-    model = fit(make(), [part[:-held] for part in data], epochs, rate, loss)
+    model = fit(make(), [part[:-held] for part in data], epochs, rate, loss, decay, rise)
     torch.random.set_rng_state(state)
     return Subject(model, [part[-held:] for part in data], score)
 

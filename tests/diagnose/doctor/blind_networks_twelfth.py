@@ -9,31 +9,18 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
-from tests.diagnose.doctor.blind_networks_tenth import Arrays, Loss, Subject, variance_explained
+from tests.diagnose.doctor import blind_networks_tenth as tenth
+from tests.diagnose.doctor.blind_networks_tenth import (
+    Arrays,
+    Loss,
+    Subject,
+    classes_right,
+    generator,
+    variance_explained,
+)
 from torch import Tensor, nn
 
-# --- scores ---------------------------------------------------------------------------------------------------------
-
-
-def classes_right(outputs: Tensor, labels: Tensor) -> float:
-    """Return the share of samples, or pixels, whose class is right; classes lie along dimension 1."""
-    return (outputs.argmax(1) == labels).float().mean().item()
-
-
-def fit(model: nn.Module, data: Arrays, epochs: int, rate: float, loss: Loss) -> nn.Module:
-    """Train with AdamW in batches of 64 at a rate that rises and falls; return the network in evaluation mode."""
-    optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=0.02)
-    steps = epochs * math.ceil(len(data[0]) / 64)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.25)
-    model.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(data[0])).split(64):
-            optimizer.zero_grad()
-            loss(model(*(part[rows] for part in data[:-1])), data[-1][rows]).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-    return model.eval()
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 def trained(
@@ -46,17 +33,8 @@ def trained(
     loss: Loss = F.cross_entropy,
     score: Callable[[Tensor, Tensor], float] = classes_right,
 ) -> Subject:
-    """Train a network on all samples but the last ones, which are held out."""
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    model = fit(make(), [part[:-held] for part in data], epochs, rate, loss)
-    torch.random.set_rng_state(state)
-    return Subject(model, [part[-held:] for part in data], score)
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return numbers of chance of one's own."""
-    return torch.Generator().manual_seed(seed)
+    """Train a network, of classes if nothing else is said, on all samples but the last ones, which are held out."""
+    return tenth.trained(make, data, held, epochs, rate, loss, score, seed, decay=0.02, rise=0.25)
 
 
 DIGIT_MEAN, DIGIT_DEVIATION = 0.3053, 0.3763

@@ -81,14 +81,14 @@ def _scores(graph: Graph) -> Iterator[Repair]:
     size = next(iter(sizes)) if len(sizes) == 1 else None
     if not isinstance(size, int) or size < 2:
         return
-    bare = not any(_scaled(graph, *pair) for pair in pairs)
+    divided = {product.name for softmax, product in pairs if _scaled(graph, softmax, product)}
     for factor, how in ((size**-0.5, "divided"), (size**0.5, "multiplied")):
         text = f"scores of attention are {how} by the root of {size}, the size of a head"
-        unusual = bare and how == "divided"
+        unusual = not divided and how == "divided"
         parts = [Repair("wrong_setting", text, node, gain=factor, unusual=unusual) for node in scores]
         yield replace(parts[0], also=tuple(parts[1:]))
-    for product in scores if not bare else []:
-        if not any(_scaled(graph, *pair) for pair in pairs if pair[1] is product):
+    for product in scores:
+        if divided and product.name not in divided:
             text = f"its scores are divided by the root of {size}, the size of a head, as elsewhere"
             yield Repair("wrong_setting", text, product, gain=size**-0.5, unusual=True)
 

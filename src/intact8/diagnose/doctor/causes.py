@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,7 +142,7 @@ class Measured:
     @property
     def avoidable(self) -> float:
         """The noise that goes away with the reason."""
-        return self.noise * (1 - 10 ** (-self.reason[1] / 10))
+        return self.saved_by(self.reason[0])
 
     def saved_by(self, reason: str) -> float:
         """Return the noise that would go away with one thing, whatever else there is."""
@@ -235,15 +236,11 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     if q.extreme_ratio >= EXTREME:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"
-    if (
-        A_FEW <= q.distinct < FEW
-        and q.classes is not None
-        and q.data_classes is not None
-        and q.classes < ONE < q.data_classes / 2
-    ):
+    classes, there = q.classes or math.inf, q.data_classes or 0.0
+    if A_FEW <= q.distinct < FEW and classes < ONE < there / 2:
         return (
             "one_class",
-            f"the network sees {q.classes:.1f} classes in its {q.distinct} samples, {q.data_classes:.1f} in the data",
+            f"the network sees {classes:.1f} classes in its {q.distinct} samples, {there:.1f} in the data",
         )
     if q.distinct < FEW:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
@@ -252,8 +249,8 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     moved = f"features of the inputs differ by up to {q.input_shift:.2g} standard deviations from those of the data"
     if q.input_shift > APART and q.strange > STRANGE:
         return "unlike_data", f"{moved}, and {q.strange:.0%} of them are like none"
-    if q.classes is not None and q.data_classes is not None and q.classes <= q.data_classes / 2:
-        return "one_class", f"the network sees {q.classes:.1f} classes in it, {q.data_classes:.1f} in the data"
+    if classes <= there / 2:
+        return "one_class", f"the network sees {classes:.1f} classes in it, {there:.1f} in the data"
     if q.input_shift > APART:
         return "unlike_data", moved
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"

@@ -21,7 +21,7 @@ from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets
-from intact8.diagnose.doctor.trials import A_PART, WORSE, answered_with
+from intact8.diagnose.doctor.trials import A_PART, WORSE, answered_with, standard_errors
 from intact8.simulation.simulation import Simulation
 
 HEALED = 0.4
@@ -134,9 +134,7 @@ def _surely_better(one: Tensor, other: Tensor, targets: Targets) -> bool:
     These suit the data a little better than those of training in any case.
     """
     left, more = targets.losses(one), targets.losses(other)
-    gained = more - left
-    surely = float(gained.mean()) > WORSE * float(gained.std()) / len(gained) ** 0.5
-    return surely and float(left.mean()) < (1 - A_PART) * float(more.mean())
+    return standard_errors(more - left) > WORSE and float(left.mean()) < (1 - A_PART) * float(more.mean())
 
 
 def _score(network: FloatNetwork, samples: Samples, answers: Answers) -> float:

@@ -89,8 +89,7 @@ class Repaired:
     def surely_worse(self, other: Repaired) -> bool:
         """Return whether it is hardly chance that another repair leaves less of the loss, or more right answers."""
         more = self.losses - other.losses
-        surely = float(more.mean()) > WORSE * float(more.std()) / len(more) ** 0.5
-        return surely or _by_scores(self.accuracy[1], other.accuracy[1], len(more)) > WORSE
+        return standard_errors(more) > WORSE or _by_scores(self.accuracy[1], other.accuracy[1], len(more)) > WORSE
 
     @property
     def share(self) -> float:
@@ -217,14 +216,14 @@ def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, target
     gained = plain - loss
     means = float(plain.mean()), float(loss.mean())
     scores = targets.score(before), targets.score(after)
-    sureness, more = _standard_errors(gained), math.inf
+    sureness, more = standard_errors(gained), math.inf
     if targets.classes:  # few samples that are wrong by far have most of the loss, and make its mean unsure
         sureness = max(sureness, _by_scores(*scores, len(gained)))
-        more = _standard_errors(targets.rights(after) - targets.rights(before))
+        more = standard_errors(targets.rights(after) - targets.rights(before))
     return Repaired(repair, scores, means, sureness, more, loss)
 
 
-def _standard_errors(values: Tensor) -> float:
+def standard_errors(values: Tensor) -> float:
     """Return the mean of values of samples over its standard error."""
     error = float(values.std()) / math.sqrt(len(values))
     return float(values.mean()) / max(error, 1e-30)

@@ -104,9 +104,14 @@ def _numbers(weight: Tensor) -> str:
     return f"whole numbers only, {share:.0%} of them zeros, as after a cast to integers" if whole else ""
 
 
+def _trained(sim: Simulation) -> set[str]:
+    """Return the names of the tensors that are parameters, or made of some."""
+    return {name for name, _ in sim.named_parameters()} | sim.captured.derived.keys()
+
+
 def _empty_tables(sim: Simulation) -> list[Finding]:
     """Return findings of parameters that are added, or factors, and hold zeros, or one number unlike their like."""
-    trained = {name for name, _ in sim.named_parameters()} | sim.captured.derived.keys()
+    trained = _trained(sim)
     values = {n.name: n.params["value"] for n in sim.graph if n.op == "constant"}
     one = {}
     for place, name in values.items():
@@ -165,8 +170,7 @@ def _tables_as_begun(sim: Simulation) -> list[Finding]:
 
 def _added_as_begun(sim: Simulation) -> list[Finding]:
     """Return findings of added parameters, as of positions, that are normal with a small deviation, as they begin."""
-    trained = {name for name, _ in sim.named_parameters()} | sim.captured.derived.keys()
-    found = []
+    trained, found = _trained(sim), []
     for node in sim.graph:
         held = sim.tensors[node.params["value"]].detach() if node.op == "constant" else torch.zeros(0)
         begun = held.numel() >= MANY and node.params["value"] in trained
