@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 INPUTS := pyproject.toml constraints.txt Makefile
 HAS_ADDRESS := $(shell grep '^REPOSITORY = "http' src/intact8/addresses.py)
 
-.PHONY: demo test test-all checks lint types browser docs bench release-check libintact8 proofs clean
+.PHONY: demo test test-all checks lint types browser units docs bench release-check libintact8 proofs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact8 demo
@@ -33,11 +33,16 @@ demo: $(VENV)/.demo
 checks:
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types browser
 
+# Types are checked beside the tests, as they keep one core busy for most of a minute.
+test:
+	@$(MAKE) --no-print-directory -j3 types units
+
 # Two processes of one thread each use two cores better than one process of two threads. Each begins with one half of the
 # tests in their order, so that tests that share a preparation are in one process, and takes of the other's when done.
-test: checks
+units: lint browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+test-all: export TORCH_FAKE_TENSOR_DISPATCH_CACHE := 1
 test-all: checks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not bench"
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.fuzz --count 20000

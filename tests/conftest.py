@@ -20,6 +20,10 @@ from intact8.machine import cpu_features
 if "amx_int8" in cpu_features():  # the engine onednn refuses most convolutions there, see tests/engines/test_amx.py
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
+# Networks of tests are small and seldom repeat an operation. Keeping what operators give without data (torch's cache of
+# fake tensors) costs a fifth of capturing them then, where it saves half for deep ones. `make test-all` runs with it.
+os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
+
 # How long examples take to make and to run says how busy the machine is.
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -20,7 +20,7 @@ from intact8.diagnose.between_layers import choose_between_layers
 from intact8.diagnose.fidelity import Measured, check_outputs
 from intact8.errors import AccuracyWarning, CalibrationError, StateError, no_simulation, warn
 from intact8.lower import lower
-from intact8.machine import trim
+from intact8.machine import trim_behind
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.recipes import as_recipe
@@ -132,9 +132,10 @@ def _lowered(sim: Simulation, measured: Measured | None) -> Program:
         why = "the recipe leaves this to you (deferred = True), and intact8.reconstruct was not called"
         remedy = "call intact8.reconstruct(sim) between calibrate and convert"
         warn(AccuracyWarning(f"the weights are not reconstructed: {why}. Remedy: {remedy}"))
-    trim()  # what calibration freed, while the simulation's weights stay
+    weights = sum(t.nbytes for t in sim.tensors.values())
+    trim_behind(weights)  # what calibration freed, while the simulation's weights stay
     program = lower(sim)
-    trim()  # what the golden vectors were computed in
+    trim_behind(weights)  # what the golden vectors were computed in
     return replace(program, provenance=program.provenance | check_outputs(sim, measured))
 
 

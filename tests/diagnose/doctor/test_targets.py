@@ -29,6 +29,17 @@ def batches(x: Tensor, y: Tensor) -> Samples:
     return Samples(tuple(Chunk([a], (a, b), len(a)) for a, b in zip(x.split(4), y.split(4), strict=True)))
 
 
+def test_the_best_temperature_is_found() -> None:
+    generator = torch.Generator().manual_seed(0)
+    index, noise = torch.randint(0, 5, (64,), generator=generator), torch.randn(64, 5, generator=generator)
+    for scale, right in ((1e-6, 1.0), (0.01, 3.0), (1.0, 2.0), (30.0, 1.0), (1.0, 0.0), (1.0, -4.0)):
+        scores = scale * (noise + right * nn.functional.one_hot(index, 5)).double()
+        means = {k: float(nn.functional.cross_entropy(2.0**k * scores, index)) for k in range(-24, 9)}
+        factor, losses = Targets(index, classes=True).tempered(scores)
+        assert factor == 2.0 ** min(means, key=lambda k: means[k])
+        assert float(losses.mean()) == pytest.approx(min(means.values()))
+
+
 @pytest.mark.parametrize(
     ("scores", "places"),
     [((3,), ()), ((3, 2, 5), (2, 5)), ((7, 3), (7,))],

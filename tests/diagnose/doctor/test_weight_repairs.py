@@ -288,9 +288,9 @@ def test_a_metric_judges_answers_of_a_form_of_its_own() -> None:
         return ((outputs["box"] - labels[:, :4]).abs().amax(1) < 0.2).double()
 
     torch.manual_seed(1)
-    x, net = torch.randn(512, 1, 8, 8), Boxes().eval()
+    x, net = torch.randn(192, 1, 8, 8), Boxes().eval()
     with torch.no_grad():
-        y = torch.cat([net(x)["box"], torch.ones(512, 1)], 1)  # a form of its own
+        y = torch.cat([net(x)["box"], torch.ones(192, 1)], 1)  # a form of its own
         net.conv.weight.data = net.conv.weight.data.flip(2, 3).contiguous()
     for metric in (near, lambda outputs, labels: near(outputs, labels).mean()):
         report = intact8.doctor(net, [(x, y)], metric=metric, remedies=False, seconds=0)
