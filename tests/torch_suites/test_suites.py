@@ -14,7 +14,7 @@ from tests.torch_suites import selection
 from tests.torch_suites.case import Case
 
 PARTS = 4
-ONE_IN = {"networks": 10, "modules": 24, "operators": 60}
+ONE_IN = {"networks": 15, "modules": 36, "operators": 90}
 """Suite → every how many cases one is tried here."""
 
 WHOLE = {"networks": 90, "modules": 300, "operators": 1200}

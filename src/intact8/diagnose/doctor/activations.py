@@ -139,11 +139,20 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
 
 
 def _examine_offset(found: Evidence, seen: TensorStats, best: Quantizer) -> None:
-    """Measure what a range costs that reaches to zero where a bias keeps all results away from it."""
+    """Measure what a range costs that reaches to zero where biases keep many channels, or all, away from it."""
     low, high = seen.observer.minimum, seen.observer.maximum
+    away = (seen.low > 0) | (seen.high < 0)
+    count = int(away.sum())
     if low > 0 or high < 0:
-        found.gains["offset"] = max(0.0, decibels(best.width**2, max(high - low, 1e-30) ** 2))
-        found.facts["offset_range"] = [low, high]
+        left = high - low
+    elif count > max(1, len(away) // 20):  # fewer are outliers
+        both = np.maximum(seen.high, 0) - np.minimum(seen.low, 0)
+        left = float(np.where(away, seen.high - seen.low, both).max())
+    else:
+        return
+    found.gains["offset"] = max(0.0, decibels(best.width**2, max(left, 1e-30) ** 2))
+    found.facts["offset_range"] = [float(seen.low[away].min()), float(seen.high[away].max())]
+    found.facts["offset_channels"] = f"{count} of {len(away)}" if count < len(away) else "all"
 
 
 def _examine_sum(found: Evidence, total: str | None, node: str, data: Statistics) -> None:

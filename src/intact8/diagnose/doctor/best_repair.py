@@ -14,12 +14,16 @@ from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import UNCHANGED, function_of, owner_of, word_of
+from intact8.diagnose.doctor.structural_repairs import UNCHANGED, function_of, owner_of, source_of, word_of
 from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, tried_repairs
 from intact8.simulation.simulation import Simulation
 
 ALL_BUT_A_TENTH = 0.9
 """Share of the loss that other inputs must take away where channels are dead: far larger ones wake many of them."""
+
+
+NORMALIZED = 2.0
+"""Standard deviation of inputs above which they are not as normalizing leaves them."""
 
 
 def put_right(
@@ -38,7 +42,7 @@ def put_right(
     helping = [] if answers is None else _helping(sim, answers, known, tried)
     if answers is None or not helping:
         return list(known)
-    best, prepared = _most_likely(sim, answers, known, helping)
+    best, prepared = _most_likely(sim, answers, samples, known, helping)
     cause, place = best.repair.cause, NETWORK if prepared else owner_of(sim, best.repair.node.name)
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
@@ -82,7 +86,7 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
 
 
 def _most_likely(
-    sim: Simulation, answers: Answers, known: Sequence[Finding], helping: Sequence[Repaired]
+    sim: Simulation, answers: Answers, samples: Samples, known: Sequence[Finding], helping: Sequence[Repaired]
 ) -> tuple[Repaired, bool]:
     """Return the repair that names the fault, of those that help, and whether it is that inputs are prepared wrongly.
 
@@ -108,6 +112,10 @@ def _most_likely(
     renumbered = [r for r in prepared if r in alike and r.repair.tensors]
     inputs = next((r for r in prepared if not r.repair.tensors and (renumbered or r in alike)), None)
     inputs = inputs or next(iter(renumbered), None)
+    if inputs is None and best.repair.cause == "wrong_scale":  # as good as another scale of inputs that it reads
+        source = next((source_of(sim.graph, name) for name in best.repair.node.inputs[:1]), "")
+        wide = source in _wide(sim.graph, samples)
+        inputs = next((r for r in prepared if wide and r.repair.node.name == source and r.surely_a_part), None)
     errors = {(f.place, f.cause) for f in known if f.severity == "error" or f.cause == "stale_batch_norm"}  # it may be
     suspects, order = {place for place, _ in errors}, list(sim.graph.nodes)
 
@@ -125,6 +133,12 @@ def _most_likely(
     if inputs is not None and (weak or not inputs.surely_worse(best)):
         best = inputs
     return best, best is inputs
+
+
+def _wide(graph: Graph, samples: Samples) -> list[str]:
+    """Return the inputs whose numbers vary more than those that were normalized once."""
+    given = zip(graph.inputs, samples.batches[0].inputs, strict=True)
+    return [name for name, x in given if x.is_floating_point() and float(x.std()) > NORMALIZED]
 
 
 def _has_grown(found: Repaired) -> bool:

@@ -80,7 +80,7 @@ LAYER_CAUSES = {
     ),
     "offset": (
         "large_bias",
-        "all its results lie in {offset_range}, of a range that begins at zero: {gain:.0f} dB",
+        "the results of {offset_channels} channels lie in {offset_range}, away from zero: {gain:.0f} dB",
         "take off its bias what all have in common, or leave the layer float",
     ),
     "granularity": (
@@ -184,12 +184,12 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
                 f"; {facts['samples_beyond']} of {facts['samples'][0]} samples reach further, as some do by chance"
             )
         return Cause(name, CALIBRATION, message, RECALIBRATE, facts, chance)
-    if reason == "range":
-        return _range_cause(sim, site, sites, gain)
-    if reason == "columns":
+    if reason == "columns" or (reason == "range" and site.evidence.origin == "observer"):
         producer = _imbalanced_input(sim, site, sites)
         if producer is not None:
             return name_cause(sim, producer, sites, quality)
+    if reason == "range":
+        return _range_cause(sim, site, sites, gain)
     words = {"part": site.part, "gain": gain, **facts}
     if reason == "cancellation":
         words["ratio"] = facts["term_rms"] / max(facts["sum_rms"], 1e-30)
@@ -341,8 +341,19 @@ def _twin(sim: Simulation, name: str) -> str | None:
 
 
 def _imbalanced_input(sim: Simulation, site: Measured, sites: list[Measured]) -> Measured | None:
-    """Return the activation a layer reads, where its channels or tensors are as far apart as the layer's weights."""
-    point = sim.placed.point_of.get(sim.graph.nodes[site.name].inputs[0])
+    """Return the activation a layer reads, where its channels or tensors are as far apart as the layer's weights.
+
+    What attention makes of values has channels as wide as theirs.
+    """
+    nodes = sim.graph.nodes
+    if site.part == "weight":
+        source = nodes[site.name].inputs[0]
+    else:
+        made = [nodes[tensor] for tensor in sim.placed.points[site.name].tensors]
+        source = next((node.inputs[1] for node in made if node.op == "matmul"), "")
+        while source and source not in sim.placed.point_of and nodes[source].inputs:
+            source = nodes[source].inputs[0]
+    point = sim.placed.point_of.get(source)
     found = (other for other in sites if other.part == "activation" and other.name == point)
     return next((other for other in found if other.reason[0] in ("channels", "shared")), None)
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.tensor_statistics import axis_of
 from intact8.opset.op import Array
@@ -50,32 +51,51 @@ def importance(
         float64 (channels,); ones where no layer with a weight reads the tensor.
     """
     nodes, total = graph.nodes, np.zeros(channels)
-    # A node, where these channels begin among those of its output, and how many channels that has.
-    pending: list[tuple[str, int, int]] = [(name, 0, channels)]
-    seen: set[tuple[str, int]] = set()
+    # A node, the axis of its channels, and for each of these the number of the tensor's, or −1 for another tensor's.
+    pending: list[tuple[str, int, Array]] = [(name, axis_of(nodes[name]), np.arange(channels))]
+    seen: set[tuple[str, bytes]] = set()
     while pending:
-        here, offset, width = pending.pop()
-        for reader in (nodes[n] for n in users[here] if (n, offset) not in seen):
-            seen.add((reader.name, offset))
+        here, axis, numbers = pending.pop()
+        own = numbers >= 0
+        for reader in (nodes[n] for n in users[here] if (n, numbers.tobytes()) not in seen):
+            seen.add((reader.name, numbers.tobytes()))
             if reader.name in layers and reader.inputs[0] == here and not transposed(reader):
                 columns = column_power(reader, tensors)
                 if behind_depthwise and 1 < len(columns) == depthwise_channels(reader, tensors):
                     count = len(columns)
                     later = importance(graph, tensors, layers, reader.name, count, users, behind_depthwise=True)
                     columns = columns * later / later.mean()
-                # A flattened (C, H, W) has H·W columns in a row for each channel; along other axes there is no telling.
-                if len(columns) % width == 0 and offset + channels <= width:
-                    total += columns.reshape(width, -1).sum(1)[offset : offset + channels]
-            elif reader.op == "cat" and reader.attrs["axis"] == 1:
-                widths = [int(nodes[n].shape[1] or 0) for n in reader.inputs]
-                before = sum(widths[: reader.inputs.index(here)])
-                pending.append((reader.name, offset + before, sum(widths)))
-            elif reader.op in CHANNELWISE and axis_of(nodes[here]) not in reader.attrs.get("dims", ()):
-                pending.append((reader.name, offset, width))
+                # A flattened (C, H, W) has H·W columns in a row for each channel.
+                if len(columns) % len(numbers) == 0:
+                    np.add.at(total, numbers[own], columns.reshape(len(numbers), -1).sum(1)[own])
+                continue
+            moved = _moved(nodes, reader, here, axis, numbers)
+            if moved is not None and bool((moved[1] >= 0).any()):
+                pending.append((reader.name, *moved))
     behind = _behind_attention(graph, users, name) if total.max(initial=0.0) == 0 else None
     if behind is not None and behind.name in layers and len(columns := column_power(behind, tensors)) == channels:
         return columns
     return total if total.max(initial=0.0) > 0 else np.ones(channels)
+
+
+def _moved(nodes: Mapping[str, Node], reader: Node, here: str, axis: int, numbers: Array) -> tuple[int, Array] | None:
+    """Return the axis and the numbers of channels behind a reader that keeps them apart; None behind another."""
+    rank, shape = len(nodes[here].shape), reader.shape
+    if reader.op == "permute":
+        return list(reader.attrs["dims"]).index(axis), numbers
+    if reader.op == "slice":
+        along = reader.attrs["axis"] % rank == axis
+        return axis, numbers[reader.attrs["start"] : reader.attrs["end"] : reader.attrs["step"]] if along else numbers
+    if reader.op == "cat" and reader.attrs["axis"] % rank == axis:
+        widths = known([nodes[n].shape[axis] for n in reader.inputs])
+        parts = [numbers if n == here else np.full(w, -1) for n, w in zip(reader.inputs, widths, strict=False)]
+        return (axis, np.concatenate(parts)) if len(parts) == len(reader.inputs) else None
+    if reader.op not in (*CHANNELWISE, "mul", "cat") or axis in reader.attrs.get("dims", ()):
+        return None
+    if len(shape) == 2 and axis == 1:  # flattened, and columns in a row belong to one channel
+        return axis, numbers
+    axis -= sum(dim < axis for dim in reader.attrs.get("dims", ())) if len(shape) < rank else 0
+    return (axis, numbers) if axis < len(shape) and shape[axis] == len(numbers) else None
 
 
 def _behind_attention(graph: Graph, users: Users, name: str) -> Node | None:

@@ -130,7 +130,7 @@ def unwrapped(graph: Graph, node: Node) -> Node:
 def source_of(graph: Graph, name: str) -> str:
     """Return the name of what a tensor is a copy of, in another form or type."""
     node = graph.nodes[name]
-    while (node.moves or node.op == "cast") and len(node.inputs) == 1:
+    while (node.moves or node.op in ("cast", "quantize")) and len(node.inputs) == 1:
         node = graph.nodes[node.inputs[0]]
     return node.name
 

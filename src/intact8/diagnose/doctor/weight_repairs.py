@@ -106,11 +106,27 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         turned["reversed in space"] = weight.flip([*range(2, weight.dim())])
     if weight.dim() == 4 and weight.shape[2] == weight.shape[3] > 1:
         turned["transposed in space"] = weight.transpose(2, 3)
+    for how, changed in _laid_out(weight).items():
+        turned[f"taken as stored with {how}"] = changed
     if weight.dim() == 2 and math.prod(places) == weight.shape[1]:
         last = weight.reshape(len(weight), *places[1:], places[0])
         turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
     for text, changed in turned.items():
         yield Repair("wrong_weights", f"its weight is {text}", node, {node.params["weight"]: changed.contiguous()})
+
+
+def _laid_out(weight: Tensor) -> dict[str, Tensor]:
+    """Return a weight's numbers as they would lie if they had been stored in another order of dimensions."""
+    one, other, *space = weight.shape if weight.dim() > 1 else (1, 1)
+    found = {}
+    if one != other and min(one, other) > 1:  # else it is transposed
+        found["its first two dimensions exchanged"] = weight.reshape(other, one, *space).transpose(0, 1)
+    if math.prod(space) > 1:
+        if other > 1:
+            found["channels last"] = weight.reshape(one, *space, other).movedim(-1, 1)
+        if one > 1:
+            found["space first"] = weight.reshape(*space, other, one).movedim((-1, -2), (0, 1))
+    return found
 
 
 def _grouped(node: Node, weight: Tensor) -> Iterator[Repair]:
