@@ -270,6 +270,54 @@ def test_importance_through_concatenation() -> None:
     assert np.allclose(bed.importance("b", 3), columns[2:], rtol=1e-5)
 
 
+def test_importance_behind_a_gate_and_another_order_of_dimensions() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(6, 8), nn.Conv1d(4, 4, 3, groups=4), nn.Linear(4, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = nn.functional.glu(self.a(x), 2).mT
+            z: Tensor = self.c(self.b(y).mT)
+            return z
+
+    model = Gated()
+    bed = Bed(model, torch.randn(64, 7, 6))
+    columns = model.b.weight.detach().double().pow(2).sum((1, 2)).numpy()
+    assert np.allclose(bed.importance("a", 8), np.tile(columns, 2), rtol=1e-5)
+
+
+def test_values_that_attention_passes_on_are_named_and_not_its_range() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.qkv, self.out = nn.ModuleList(nn.Linear(16, 16) for _ in range(3)), nn.Linear(16, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = (layer(x).unflatten(2, (2, 8)).transpose(1, 2) for layer in self.qkv)
+            z: Tensor = self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+            return z
+
+    model = Attention().eval()
+    with torch.no_grad():
+        model.qkv[2].weight[5] *= 80
+        model.qkv[2].bias[5] *= 80
+        model.out.weight[:, 5] /= 80
+    report = intact8.doctor(model, torch.randn(128, 6, 16), recipe=Recipe(equalize=False), remedies=False, seconds=0)
+    assert (report.findings[0].place, report.findings[0].cause) == ("qkv.2", "outlier_channel")
+
+
+def test_channels_that_biases_keep_away_from_zero() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 24), nn.Unflatten(1, (3, 8)), nn.Linear(8, 4)).eval()
+    with torch.no_grad():
+        model[0].bias[8:16] += 60
+    found = Bed(model, torch.randn(256, 16)).activation("0")
+    assert found.worst()[0] == "offset" and found.gains["offset"] > 20
+    assert found.facts["offset_channels"] == "8 of 24" and found.facts["offset_range"][0] > 50
+
+
 # -- weights --------------------------------------------------------------------------------------------------------
 
 

@@ -43,6 +43,24 @@ def test_what_gives_all_answers_back_is_named(name: str) -> None:
     assert finding.place == "network" and text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
 
 
+def test_inputs_normalized_twice_and_not_the_scale_of_the_layer_that_reads_them() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).eval()
+    x = torch.randn(512, 3, 8, 8) * 0.8 + torch.tensor([0.1, -0.1, 0.2])[:, None, None]
+    with torch.no_grad():
+        net[0].weight.mul_(1.5)
+        net[4].weight.mul_(4)
+        net[4].bias -= net(x).mean(0)
+    labels = answered(net, x)
+    again = (x - 0.5) / 0.2
+    finding = Bed(net, again, labels).said()
+    assert (finding.place, finding.cause) == ("network", "float_network_wrong"), str(finding)
+    with torch.no_grad():
+        net[0].weight.mul_(8)
+        net[0].bias.mul_(8)
+    assert Bed(net, x, labels).said().place == "0"
+
+
 def test_words_moved_behind_those_that_are_marks() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:

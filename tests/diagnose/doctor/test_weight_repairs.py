@@ -108,6 +108,36 @@ def filters_interleaved(net: Any) -> None:
     net.conv.weight.data = net.conv.weight.data.unflatten(0, (4, 4)).transpose(0, 1).flatten(0, 1).contiguous()
 
 
+class Upsampling(nn.Module):
+    """Two convolutions with unlike numbers of channels, and a transposed one between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.up, self.fc = nn.Conv2d(8, 6, 3), nn.ConvTranspose2d(6, 4, 2, 2), nn.Linear(4, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.fc(self.up(self.conv(x).relu()).relu().mean((2, 3)))
+        return z
+
+
+def stored_with_channels_last(net: Any) -> None:
+    weight = net.conv.weight
+    weight.data = weight.data.permute(0, 2, 3, 1).reshape(weight.shape).contiguous()
+
+
+def stored_with_space_first(net: Any) -> None:
+    weight = net.conv.weight
+    weight.data = weight.data.permute(2, 3, 1, 0).reshape(weight.shape).contiguous()
+
+
+def stored_with_outputs_first(net: Any) -> None:
+    weight = net.up.weight
+    weight.data = weight.data.transpose(0, 1).reshape(weight.shape).contiguous()
+
+
 def other_groups(net: Any) -> None:
     net.norm.num_groups = 2
 
@@ -118,6 +148,9 @@ FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
     "merged": (Reader, merged_otherwise, "its weight is taken as made for 4 × 3 numbers, not 3 × 4"),
     "slopes": (Reader, slopes_negative, "its slopes are 0.25, as they begin"),
     "filters": (Grouped, filters_interleaved, "its filters lie"),
+    "channels last": (Upsampling, stored_with_channels_last, "its weight is taken as stored with channels last"),
+    "space first": (Upsampling, stored_with_space_first, "its weight is taken as stored with space first"),
+    "outputs first": (Upsampling, stored_with_outputs_first, "with its first two dimensions exchanged"),
     "groups": (Grouped, other_groups, "it has 4 groups, not 2"),
     "rows": (Separate, rows_interleaved, "its rows for 2 heads come head by head, not between each other"),
 }
@@ -127,7 +160,7 @@ FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
 def test_what_gives_all_answers_back_is_named(name: str) -> None:
     make, spoil, text = FAULTS[name]
     torch.manual_seed(1)
-    x = torch.randn(256, *{Separate: (6, 8), Grouped: (8, 6, 6), Reader: (1, 4, 7)}[make])
+    x = torch.randn(256, *{Separate: (6, 8), Grouped: (8, 6, 6), Upsampling: (8, 6, 6), Reader: (1, 4, 7)}[make])
     good: Any = make().eval()
     with torch.no_grad():
         good.fc.bias -= good(x).mean(0)
