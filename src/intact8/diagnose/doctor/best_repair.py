@@ -75,7 +75,9 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     if not helping and not answers.guesses:
         helping = [r for r in tried if r.surely_a_part] or [r for r in tried if r.half_of_it and not errors]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.
-    helping = [r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least]
+    helping = [
+        r for r in helping if r.repair.cause != INPUTS_ARE_WRONG or r.share > least or (not direct and _whole(r))
+    ]
     # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
     helping = [r for r in helping if not r.repair.also or answers.reaches(r.accuracy[1], ABOVE_CHANCE)]
     if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
@@ -139,6 +141,11 @@ def _wide(graph: Graph, samples: Samples) -> list[str]:
     """Return the inputs whose numbers vary more than those that were normalized once."""
     given = zip(graph.inputs, samples.batches[0].inputs, strict=True)
     return [name for name, x in given if x.is_floating_point() and float(x.std()) > NORMALIZED]
+
+
+def _whole(found: Repaired) -> bool:
+    """Return whether inputs in another form, and not only of another size, put nearly all right."""
+    return not found.repair.least and found.share > NEARLY_ALL and found.mended > NEARLY_ALL
 
 
 def _has_grown(found: Repaired) -> bool:

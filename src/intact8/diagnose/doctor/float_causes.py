@@ -18,7 +18,7 @@ FEW_NUMBERS, COARSE = "few numbers", 1e-2
 """What weights were rounded to that hold few different numbers, and the noise over signal of such weights from which
 that explains a network that is wrong: rounding to 8 bits makes a thousandth of it."""
 
-PROOF = frozenset({"bound", "copies", "numbers", "zeros"})
+PROOF = frozenset({"bound", "copies", "numbers", "vanished", "zeros"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 OF_REPAIRS = frozenset({"recovers", "accuracy", "explains", "weights"})
@@ -57,7 +57,9 @@ TRAIN_ON = "the float network is already wrong: go back to the last good checkpo
 def refused(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return what a verdict says instead where the float network is already wrong, which no recipe repairs."""
     first = findings[0] if findings else None
-    if first is None or first.severity != "error" or first.cause not in FLOAT_CAUSES or first.cause in USABLE:
+    if first is None or first.severity != "error" or first.cause not in FLOAT_CAUSES:
+        return {}
+    if first.cause in USABLE and "vanished" not in first.evidence:
         return {}
     if "right" in first.evidence:  # something is far too large, and the answers are right
         return {}

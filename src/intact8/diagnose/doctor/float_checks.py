@@ -89,17 +89,23 @@ def wrong_network(
 def dead_before_norms(graph: Graph, known: Sequence[Finding]) -> list[Finding]:
     """Add to findings of dead channels which batch norm reads them next where its statistics are surely off.
 
-    These were collected while the channels were alive.
+    These were collected while the channels were alive. Where the answers are right all the same, it is no finding of
+    its own.
     """
-    stale = {f.place for f in known if (f.cause, f.severity) == ("stale_batch_norm", "error")}
-    off = [node for node in graph if node.name in stale]
-    read = {layer_before(graph, graph.nodes[node.inputs[0]]): node.name for node in off if node.inputs}
-    return [
-        replace(f, evidence={**f.evidence, "before": read[f.place]})
-        if f.cause == "dead_channels" and f.place in read
-        else f
-        for f in known
-    ]
+    stale = {f.place: f for f in known if f.cause == "stale_batch_norm" and f.severity in ("error", "warning")}
+    off = [node for node in graph if node.name in stale and node.inputs]
+    read = {layer_before(graph, graph.nodes[node.inputs[0]]): node.name for node in off}
+    out, explained = [], set()
+    for finding in known:
+        behind = stale.get(read.get(finding.place, "")) if finding.cause == "dead_channels" else None
+        if behind is not None:
+            finding = replace(finding, evidence={**finding.evidence, "before": behind.place})
+            if behind.severity == "warning":
+                message = f"{finding.message}, though they did in training: {behind.message}"
+                finding = replace(finding, severity="warning", message=message)
+                explained.add(behind.place)
+        out.append(finding)
+    return [f for f in out if f.cause != "stale_batch_norm" or f.place not in explained]
 
 
 def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Answers | None) -> list[Finding]:

@@ -15,6 +15,7 @@ from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY
 from intact8.diagnose.chunks import Chunk, cut
+from intact8.diagnose.doctor.float_causes import NEARLY_ALL
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
@@ -173,7 +174,8 @@ def _stale(
             f"what batch norm {name} reads varies so little beside its eps, {eps:.3g}, that {left:.0%} of its channels "
             "are constants: the weights before it have vanished"
         )
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": left})
+        vanished = {"share": left, **({"vanished": name} if left > NEARLY_ALL else {})}
+        return Finding("dead_channels", place, "error", message, PRUNE, evidence=vanished)
     grown = _grown_rows(mean, variance, norm, graph.nodes.get(place), trained)
     if grown:
         message = (
