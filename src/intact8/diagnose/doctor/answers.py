@@ -87,10 +87,19 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     None where nothing of use follows the inputs, and there is no metric from 0 to 1.
     """
     output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
-    targets = targets_of(samples, inputs, output) or metric_targets(exact, samples, inputs)
-    if targets is None or not output.dim() or len(targets) != len(output):
-        return None
+    targets = targets_of(samples, inputs, output)
+    found = None if targets is None else _judged(exact, targets)
+    if found is None or (found.targets.classes and found.guesses):  # they may be no classes of these outputs
+        other = metric_targets(exact, samples, inputs)
+        by_metric = None if other is None else _judged(exact, other)
+        found = by_metric if found is None or (by_metric is not None and not by_metric.mostly_lost) else found
+    return found
+
+
+def _judged(exact: FloatOutputs, targets: Targets) -> Answers | None:
     output = torch.cat([targets.taken(ys).cpu() for ys in exact.outputs])
+    if not output.dim() or len(targets) != len(output):
+        return None
     factor, losses = targets.tempered(output)
     renumbered, units, loss = targets.renumbered(output), targets.units(output), float(losses.mean())
     return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, loss)

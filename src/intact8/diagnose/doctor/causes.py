@@ -221,7 +221,8 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     unlike = (
         f"1 % to 99 % of the inputs lie in [{low:.3g}, {high:.3g}], in the data in [{data_low:.3g}, {data_high:.3g}]"
     )
-    if 2 * q.distinct <= q.samples:
+    strange = q.distinct >= FEW and q.input_shift > APART and q.strange > STRANGE  # cut, so that few are left
+    if 2 * q.distinct <= q.samples and not strange:
         return "no_variety", f"{q.samples} samples, of which {q.distinct} are different"
     if not 0.25 <= ratio <= 4 or shift > 2:
         return "unlike_data", unlike

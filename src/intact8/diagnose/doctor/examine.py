@@ -242,6 +242,15 @@ def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
         elif ratio > UNUSUAL:
             cause, remedy = "input_imbalance", "rescale the inputs' channels, or leave the layer float"
             message = f"{role}: the weights of one input are {ratio:.3g} times as large as those of the median one"
+        elif (
+            node.op != "embedding"
+            and (large := max(_least(sim.tensors[node.params[role]]) for role in roles)) > UNUSUAL
+        ):
+            cause, remedy = "input_imbalance", "rescale the inputs' channels, or leave the layer float"
+            message = (
+                f"the weights of the median input are {large:.3g} times as large as those of another, which is as "
+            )
+            message += "much larger, and sets the scale of every row"
         found.append(Finding(cause, name, severity(noise), message, remedy, noise, (("weight", name),)))
     return found
 
@@ -250,6 +259,12 @@ def _imbalance(weight: Tensor) -> float:
     """Return the size of the largest column of a weight over that of the median one."""
     size = weight.detach().reshape(len(weight), -1).abs().amax(0)
     return float(size.max() / size.median().clamp(min=1e-30))
+
+
+def _least(weight: Tensor) -> float:
+    """Return the size of the median column of a weight over that of the smallest one that is not 0."""
+    size = weight.detach().reshape(len(weight), -1).abs().amax(0)
+    return float(size.median() / size[size > 0].min()) if bool((size > 0).any()) else 0.0
 
 
 def overflows(measured: list[Measured]) -> list[Finding]:

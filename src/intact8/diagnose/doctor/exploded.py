@@ -33,6 +33,9 @@ GROWN, HUGE = 3.0, 8.0
 """What the median row of a layer makes of unit inputs from which its weights are large, and huge; layers of twenty-two
 trained networks stay below 2."""
 
+VANISHED = 1e-3
+"""What the median row of a layer makes of unit inputs below which its weights have vanished."""
+
 FEW = 1000
 """One weight in so many may be exceptional, and one at least."""
 
@@ -61,7 +64,8 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     sound = [name for name in sim.weight_points if found.get(name) is None]
     for name in sound:
         if name in seen.made:
-            found[name] = _exploded_channels(sim, name, seen.made[name], sound, users)
+            behind = _behind_activation(sim, name, seen, users)
+            found[name] = _exploded_channels(sim, name, behind, seen.made[behind], sound, users)
     for name in sim.graph.nodes:  # in the order in which they run, so that a finding moves up a chain of them
         _follows(sim, name, found, seen)
     large = _exploded_layers(sim, [name for name in given if found.get(name) is None])
@@ -193,6 +197,15 @@ def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Find
         for name, w in weights.items()
     }
     grown = [name for name, gain in gains.items() if gain > (GROWN if killed else HUGE)]
+    vanished = [name for name, gain in gains.items() if gain < VANISHED] if killed else []
+    if len(gains) > 1 and 2 * len(vanished) > len(gains):
+        message = (
+            f"the weights of {len(vanished)} of {len(gains)} layers are next to nothing, and make "
+            f"{min(gains.values()):.3g} of unit inputs, and whole layers are dead: training made them vanish"
+        )
+        remedy = f"{TRAIN_ON}, and train on with less weight decay"
+        evidence: dict[str, Any] = {"layers": vanished, "dead layers": True}
+        return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence=evidence)]
     if not len(gains) > 1 or not (2 * len(grown) >= len(gains) + (not killed)):
         return []
     largest = max(gains.values())
@@ -201,7 +214,7 @@ def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Find
         f"{largest:.3g} of unit inputs{', and whole layers are dead' if killed else ''}: training has diverged"
     )
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
-    evidence: dict[str, Any] = {"layers": grown, **({"dead layers": True} if killed else {})}
+    evidence = {"layers": grown, **({"dead layers": True} if killed else {})}
     return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence=evidence)]
 
 
@@ -259,15 +272,33 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
     return found
 
 
+def _behind_activation(sim: Simulation, name: str, seen: Statistics, users: Users) -> str:
+    """Return the activation that alone reads a layer, or the layer: what is large may be nothing behind it."""
+    readers = users[name]
+    while len(readers) == 1 and sim.graph.nodes[readers[0]].op in ("quantize", "dequantize", "requantize"):
+        readers = users[readers[0]]
+    behind = readers[0] if len(readers) == 1 and sim.graph.nodes[readers[0]].op == "table" else name
+    alike = behind in seen.made and len(seen.made[behind].low) == len(seen.made[name].low)
+    return behind if alike else name
+
+
 def _exploded_channels(
-    sim: Simulation, name: str, made: TensorStats, readers: Sequence[str], users: Users
+    sim: Simulation, name: str, behind: str, made: TensorStats, readers: Sequence[str], users: Users
 ) -> Finding | None:
     """Return the finding of a few channels that decide alone what is computed from a layer's output.
 
     A wide channel that the next weights divide is none: they take it back, and only rounding suffers.
+
+    Args:
+        sim: a simulation of the network.
+        name: the layer.
+        behind: its activation, if there is one, else the layer.
+        made: what that gives.
+        readers: layers whose weights are sound.
+        users: what reads every node.
     """
     width = np.maximum(np.abs(made.low), np.abs(made.high))
-    power = importance(sim.graph, sim.tensors, readers, name, len(width), users, behind_depthwise=True)
+    power = importance(sim.graph, sim.tensors, readers, behind, len(width), users, behind_depthwise=True)
     arriving: Array = width * np.sqrt(power)
     alive = arriving[arriving > 0]
     if len(alive) < 4:

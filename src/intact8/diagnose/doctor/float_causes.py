@@ -18,7 +18,7 @@ FEW_NUMBERS, COARSE = "few numbers", 1e-2
 """What weights were rounded to that hold few different numbers, and the noise over signal of such weights from which
 that explains a network that is wrong: rounding to 8 bits makes a thousandth of it."""
 
-PROOF = frozenset({"bound", "copies", "numbers", "vanished", "zeros"})
+PROOF = frozenset({"bound", "copies", "lengths", "numbers", "vanished", "zeros"})
 """Entries of the evidence of weights that no training leaves behind."""
 
 OF_REPAIRS = frozenset({"recovers", "accuracy", "explains", "weights"})

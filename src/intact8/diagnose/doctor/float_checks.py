@@ -128,7 +128,13 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         if finding.cause == "dead_channels":
             whole = finding.evidence.get("share", 0.0) > NEARLY_ALL
             return "before" not in finding.evidence and not (whole and answers and not answers.surely_right)
-        by_design = {"bound", "zeros", "tied", "unread"} & finding.evidence.keys() and "unlike" not in finding.evidence
+        by_design = {
+            "bound",
+            "lengths",
+            "zeros",
+            "tied",
+            "unread",
+        } & finding.evidence.keys() and "unlike" not in finding.evidence
         return bool(by_design) and answers is not None and answers.surely_right
 
     sure = {f.place for f in findings if PROOF & f.evidence.keys() and "few" not in f.evidence}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -86,7 +88,7 @@ def rounded(model: nn.Module) -> list[Finding]:
     findings = []
     for kind, names in found.items():
         layers = {name.rpartition(".")[0] for name in names}
-        place = layers.pop() if len(layers) == 1 else NETWORK
+        place = _together(layers) if 2 * len(names) <= len(weights) or len(layers) == 1 else NETWORK
         message = f"{len(names)} of {len(weights)} weights were rounded to {kind}, {names[0]} first"
         remedy = "quantize the float32 weights of the training, where there are any"
         evidence: dict[str, Any] = {"weights": names[:10]}
@@ -94,6 +96,12 @@ def rounded(model: nn.Module) -> list[Finding]:
             evidence["rounding"] = max(_rounding(weights[name]) for name in names)
         findings.append(Finding("rounded_weights", place, "warning", message, remedy, evidence=evidence))
     return findings
+
+
+def _together(layers: Collection[str]) -> str:
+    """Return the path of the innermost module that has all layers of these paths; the network where there is none."""
+    alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*(layer.split(".") for layer in layers), strict=False))
+    return ".".join(parts[0] for parts in alike) or NETWORK
 
 
 def unread(model: nn.Module, sim: Simulation) -> list[Finding]:

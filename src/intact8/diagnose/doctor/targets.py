@@ -23,6 +23,9 @@ UNITS, FORETOLD = 30.0, 0.5
 """Ratio of deviations of columns from which they have units of their own, and the share of the variance of each that
 must be explained, so that none is a column of nothing."""
 
+ALMOST = 1e-3
+"""By how much the lengths of normalized vectors may differ from 1."""
+
 NARROW = 1e-3
 """Share of the variance of a narrow column (three in four of those that vary are wider) below which one counts by this
 share: a pixel that is always black has no variance of its own to count errors by."""
@@ -229,12 +232,20 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
         values = values.long().reshape(len(values), *shape)
         one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
         return Targets(values.argmax(1), True) if one else Targets(values, True, yes=True)
-    if values.dtype == torch.bool or not len(shape):
+    if values.dtype == torch.bool or not len(shape) or _directions(output):
         return None
     places = values.shape[1:]
     count = shape[0] if shape[1:] == places else shape[-1] if shape[:-1] == places else 0
     fits = count > 1 and int(values.min()) >= 0 and int(values.max()) < count
     return Targets(values.long(), True) if fits else None
+
+
+def _directions(output: Tensor) -> bool:
+    """Return whether all samples are answered by vectors of length 1: they are embeddings, and no scores of classes."""
+    if output.dim() != 2 or len(output) < 2:
+        return False
+    lengths = output.double().norm(dim=1)
+    return bool(((lengths - 1).abs() < ALMOST).all()) and bool((output < 0).any())
 
 
 def _logits(values: Tensor, output: Tensor) -> bool:

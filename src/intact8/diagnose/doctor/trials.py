@@ -99,7 +99,7 @@ class Repaired:
     @property
     def helps(self) -> bool:
         """Whether it is no accident that this takes away much of the loss, or something extreme a part of it."""
-        if self.accuracy[1] < self.accuracy[0]:
+        if self.accuracy[1] < self.accuracy[0] or self.accuracy[1] <= 0:  # numbers that explain nothing
             return False
         made_up = self.repair.cause in ("wrong_scale", INPUTS_ARE_WRONG)  # else the network is only more sure
         if self.more < (MORE if made_up else MORE_AT_ALL) or (made_up and not self.mended > RIGHTLY):
@@ -112,7 +112,8 @@ class Repaired:
         least = self.repair.least or RECOVERS
         surer = self.share > MUCH and self.repair.cause in DISCRETE
         sure = SURE - 0.75 if surer else SURE - 0.5 if prepared or self.share > MOST else SURE
-        if self.repair.cause not in COMPENSATING and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
+        one = self.repair.cause not in COMPENSATING and not self.repair.also
+        if one and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
             least = self.repair.least or NOISY
         return self.share > least and self.sureness > sure
 
@@ -125,7 +126,7 @@ class Repaired:
     def surely_a_part(self) -> bool:
         """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
         discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
-        discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least
+        discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least and not self.repair.also
         return discrete and self.share > A_PART and self.sureness > 2 * SURE
 
     @property

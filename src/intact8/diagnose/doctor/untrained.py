@@ -28,6 +28,9 @@ tried that PyTorch's own layers do not begin with."""
 POSITIONS = 0.02
 """The deviation of normal numbers that embeddings of positions usually begin with."""
 
+ALMOST = 1e-5
+"""By how much the lengths of normalized rows may differ from 1."""
+
 SPARSE, EMPTY = 0.3, 0.1
 """Share of zeros among the weights of one layer from which it was emptied, where other layers have hardly any; and the
 same where all weights of some inputs are 0."""
@@ -66,12 +69,25 @@ def untrained(sim: Simulation) -> list[Finding]:
         *_added_as_begun(sim),
         *_copied_layers(sim, {f.place for f in found}),
         *_copied_tables(sim),
+        *_of_length_one(sim),
     ]
     found += _emptied(sim, {f.place for f in found})
     found = [replace(f, severity="warning") for f in found] + [
         replace(f, severity="note") for f in (*_untouched(sim), *_tables_as_begun(sim))
     ]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+
+
+def _of_length_one(sim: Simulation) -> list[Finding]:
+    """Return findings of layers of which every row has the length 1, where other layers have rows of any length."""
+    layers = {n.name: n.params["weight"] for n in sim.graph if n.op in ("conv", "linear") and "weight" in n.params}
+    found = []
+    for name, weight in layers.items():
+        rows = sim.tensors[weight].detach().double().flatten(1)
+        if len(rows) >= LEAST // 8 and rows.shape[1] > 1 and bool(((rows.norm(dim=1) - 1).abs() < ALMOST).all()):
+            message = f"every row of {weight} has the length 1, as where weight normalization's lengths are lost"
+            found.append(weight_finding("wrong_weights", name, message, lengths=1.0))
+    return found if 2 * len(found) < len(layers) else []
 
 
 def _unlike_trained(sim: Simulation, finding: Finding, untrained: Collection[str]) -> Finding:

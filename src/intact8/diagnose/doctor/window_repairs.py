@@ -9,7 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.doctor.repair import Compute, Repair
+from intact8.diagnose.doctor.repair import SCALED, Compute, Repair
 from intact8.diagnose.doctor.structural_repairs import unwrapped
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.simulation import Simulation
@@ -23,17 +23,22 @@ def of_windows(sim: Simulation) -> Iterator[Repair]:
     yield from _edges(convolutions, compute)
     for node in convolutions:
         yield from _convolved(node, graph, dilations, compute)
+    pads = [node for node in graph if node.op == "pad"]
+    causal = len(pads) > 1 and all(node.attrs["pads"][-1][1] == 0 for node in pads)
     for node in graph:
         if node.op == "pad":
-            yield from _padded(node)
+            yield from _padded(node, causal)
         elif node.op in ("mean", "reduce", "max_pool", "avg_pool"):
             yield from _pooled(node, graph.nodes[node.inputs[0]].shape)
         elif node.op == "upsample":
             yield from _resized(node)
 
 
-def _padded(node: Node) -> Iterator[Repair]:
-    """Yield padding before only, behind only, or on both sides, along all dimensions that are padded."""
+def _padded(node: Node, causal: bool) -> Iterator[Repair]:
+    """Yield padding before only, behind only, or on both sides, along all dimensions that are padded.
+
+    A network that is ``causal`` everywhere gives better answers where it may see what comes later, whatever is wrong.
+    """
     given = [tuple(pads) for pads in node.attrs["pads"]]
     ways = {
         "before only": [(a + b, 0) for a, b in given],
@@ -43,7 +48,7 @@ def _padded(node: Node) -> Iterator[Repair]:
     for text, pads in ways.items():
         if pads != given and min(min(pads)) >= 0:
             changed = replace(node, attrs={**node.attrs, "pads": [list(p) for p in pads]})
-            yield Repair("wrong_setting", f"it pads {text}", changed)
+            yield Repair("wrong_setting", f"it pads {text}", changed, least=SCALED if causal else 0.0)
 
 
 def _convolved(node: Node, graph: Graph, dilations: set[int], compute: FloatExecutor) -> Iterator[Repair]:
