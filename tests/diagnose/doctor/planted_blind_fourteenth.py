@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
-from intact8 import Scheme, recipes
 from tests.diagnose.doctor.blind_networks_fourteenth import (
     CLOTH_DEVIATIONS,
     CLOTH_MEANS,
@@ -30,6 +27,9 @@ from tests.diagnose.doctor.planting import (
     registering,
     right_first,
 )
+from torch import Tensor, nn
+
+from intact8 import Scheme, recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)

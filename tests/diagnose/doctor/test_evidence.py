@@ -318,6 +318,27 @@ def test_channels_that_biases_keep_away_from_zero() -> None:
     assert found.facts["offset_channels"] == "8 of 24" and found.facts["offset_range"][0] > 50
 
 
+def test_batch_norms_keep_channels_away_from_zero_as_biases_do() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1)).eval()
+    with torch.no_grad():
+        model[1].bias += 400
+    found = Bed(model, torch.randn(64, 3, 5, 5)).activation("0")
+    assert found.worst()[0] == "offset" and found.facts["offset_channels"] == "all"
+
+
+def test_a_channel_that_is_nothing_behind_its_activation_has_not_exploded() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 48), nn.GELU(), nn.Linear(48, 8)).eval()
+    x, y = torch.randn(256, 16), torch.randint(0, 8, (256,))
+    with torch.no_grad():
+        model[0].bias[3] = -40
+        model[2].weight[:, 3] *= 60
+        y = model(x).argmax(1)
+    report = intact8.doctor(model, [(x, y)], remedies=False, seconds=0)
+    assert not [f for f in report.findings if f.cause in ("exploded_channel", "large_bias")]
+
+
 # -- weights --------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.answers import Answers
 from intact8.diagnose.doctor.exploded import grown_everywhere
 from intact8.diagnose.doctor.findings import ordered
-from intact8.diagnose.doctor.float_causes import refused
+from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, refused
 from intact8.diagnose.doctor.float_checks import proven
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.model_checks import overflowing, rounded
@@ -27,6 +27,72 @@ from intact8.diagnose.doctor.untrained import untrained
 
 def batches(x: Tensor, y: Tensor) -> Samples:
     return Samples(tuple(Chunk([a], (a, b), len(a)) for a, b in zip(x.split(4), y.split(4), strict=True)))
+
+
+def test_embeddings_are_no_scores_of_classes() -> None:
+    """Vectors of length 1 are judged by the metric that is given, and without one by nothing."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 8), Directions()).eval()
+    persons = torch.randn(6, 12)
+    labels = torch.randint(0, 6, (384,))
+    x = persons[labels] + 0.1 * torch.randn(384, 12)
+    with torch.no_grad():
+        for value in net.parameters():
+            value.mul_(1.7)
+        known = net(persons)
+
+    def near(outputs: Tensor, labels: Tensor) -> Tensor:
+        return ((outputs @ known.T).argmax(1) == labels).double()
+
+    assert targets_of(batches(x, labels), 1, net(x)) is None
+    for metric in (near, None):
+        report = intact8.doctor(net, batches_of(x, labels), metric=metric, remedies=False, seconds=0)
+        assert all(f.severity == "note" for f in report.findings), [str(f) for f in report.findings]
+    with torch.no_grad():
+        net[2].weight.data = net[2].weight.data.flip(1).contiguous()
+    report = intact8.doctor(net, batches_of(x, labels), metric=near, remedies=False, seconds=0)
+    assert report.findings[0].cause in FLOAT_CAUSES and report.findings[0].severity == "error"
+
+
+class Directions(nn.Module):
+    """Vectors of length 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / x.square().sum(1, keepdim=True).sqrt()
+
+
+def batches_of(x: Tensor, y: Tensor) -> list[tuple[Tensor, ...]]:
+    return list(zip(x.split(64), y.split(64), strict=True))
+
+
+def test_weights_that_were_rounded_in_one_module() -> None:
+    torch.manual_seed(0)
+    net = nn.ModuleDict({name: nn.Sequential(*(nn.Linear(16, 16) for _ in range(3))) for name in ("one", "two")})
+    with torch.no_grad():
+        for layer in net["one"]:
+            layer.weight.copy_((layer.weight * 20).round() / 20)
+    assert [(f.cause, f.place) for f in rounded(net)] == [("rounded_weights", "one")]
+    with torch.no_grad():
+        net["two"][0].weight.copy_((net["two"][0].weight * 20).round() / 20)
+    assert [f.place for f in rounded(net)] == ["network"]
+
+
+def test_rows_of_length_one_and_weights_that_vanished() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+    with torch.no_grad():
+        for layer in net:
+            layer.weight.mul_(3)
+        net[1].weight.div_(net[1].weight.norm(dim=1, keepdim=True))
+    sim = intact8.prepare(net, torch.randn(2, 16))
+    found = [f for f in untrained(sim) if "lengths" in f.evidence]
+    assert [(f.place, f.cause) for f in found] == [("1", "wrong_weights")]
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(1e-6)
+    dead = [Finding("dead_channels", "2", "error", "", "", evidence={"share": 1.0})]
+    (vanished,) = grown_everywhere(intact8.prepare(net, torch.randn(2, 16)), dead)
+    assert vanished.cause == "float_network_wrong" and "made them vanish" in vanished.message
 
 
 def test_the_best_temperature_is_found() -> None:

@@ -198,3 +198,20 @@ def test_answers_of_the_place_before() -> None:
         classes = net(x).argmax(2)
     finding = Bed(net, x, classes.roll(-1, 1)).said()
     assert finding.place == "network" and "belong to the place before theirs" in finding.message
+
+
+def test_a_causal_network_that_would_see_ahead_is_offered_that_with_reserve() -> None:
+    class Causal(nn.Module):
+        def __init__(self, last: tuple[int, int]) -> None:
+            super().__init__()
+            self.layers, self.last = nn.ModuleList(nn.Conv1d(4, 4, 3) for _ in range(2)), last
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layers[0](F.pad(x, (2, 0))).relu()
+            y: Tensor = self.layers[1](F.pad(x, self.last))
+            return y
+
+    for last, least in (((2, 0), True), ((1, 1), False)):
+        offered = Bed(Causal(last).eval(), torch.randn(8, 4, 12)).offered()
+        pads = [repair for text, repair in offered.items() if text.startswith("it pads")]
+        assert pads and all(bool(repair.least) == least for repair in pads)

@@ -37,7 +37,9 @@ from intact8.diagnose.doctor.remedies import Candidate
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
+from intact8.diagnose.doctor.targets import directions
 from intact8.diagnose.evaluation_scores import require_classes
+from intact8.diagnose.executors import unquantized
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import warn_of_training_mode
@@ -86,8 +88,9 @@ def doctor(
             ``recipe`` and ``calibration`` give.
         metric: called with (outputs, labels), as by :func:`intact8.evaluate`: higher is better, a mean over the samples
             or one number per sample. Labels are what follows the inputs in a batch, a tuple where that is several.
-            When None: accuracy where one class index per sample follows the inputs; agreement with the float network
-            where outputs are classes; else the share of the outputs that is no noise.
+            When None: accuracy where one class index per sample follows the inputs, unless outputs are vectors of
+            length 1; agreement with the float network where outputs are classes; else the share of the outputs that is
+            no noise.
         tolerance: loss of the metric that is accepted, on top of the standard error of the difference.
         remedies: whether to try remedies; otherwise it ends with the findings, and "after" is as "before".
         max_samples: samples of ``data`` and of ``calibration`` to read at most.
@@ -272,5 +275,7 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
     classes = classes and not samples.has_numbers(inputs, output.shape[1:])
     if classes and samples.has_labels(inputs):
-        return ACCURACY, accuracy
+        with unquantized(sim), torch.no_grad():
+            first = sim.outputs_of(samples.batches[0].inputs)[0]
+        return ("signal", "signal") if directions(first) else (ACCURACY, accuracy)
     return ("agreement", "agreement") if classes else ("signal", "signal")

@@ -232,7 +232,7 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
         values = values.long().reshape(len(values), *shape)
         one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
         return Targets(values.argmax(1), True) if one else Targets(values, True, yes=True)
-    if values.dtype == torch.bool or not len(shape) or _directions(output):
+    if values.dtype == torch.bool or not len(shape) or directions(output):
         return None
     places = values.shape[1:]
     count = shape[0] if shape[1:] == places else shape[-1] if shape[:-1] == places else 0
@@ -240,7 +240,7 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
     return Targets(values.long(), True) if fits else None
 
 
-def _directions(output: Tensor) -> bool:
+def directions(output: Tensor) -> bool:
     """Return whether all samples are answered by vectors of length 1: they are embeddings, and no scores of classes."""
     if output.dim() != 2 or len(output) < 2:
         return False
