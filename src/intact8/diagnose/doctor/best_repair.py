@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,6 +82,9 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     helping = [r for r in helping if not r.repair.also or answers.reaches(r.accuracy[1], ABOVE_CHANCE)]
     if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
         helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
+    stale = {f.place for f in known if f.cause == "stale_batch_norm"}
+    if stale:  # another scale would be one more batch norm whose statistics do not fit
+        helping = [r for r in helping if not (_rescales(r) and _fits_behind(sim.graph, r.repair.node.name, stale))]
     # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
     gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
     return [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
@@ -141,6 +144,24 @@ def _wide(graph: Graph, samples: Samples) -> list[str]:
     """Return the inputs whose numbers vary more than those that were normalized once."""
     given = zip(graph.inputs, samples.batches[0].inputs, strict=True)
     return [name for name, x in given if x.is_floating_point() and float(x.std()) > NORMALIZED]
+
+
+def _rescales(found: Repaired) -> bool:
+    """Return whether a repair gives results or inputs another scale, and no more."""
+    return found.repair.cause == "wrong_scale" or (found.repair.cause == INPUTS_ARE_WRONG and found.repair.least > 0)
+
+
+def _fits_behind(graph: Graph, name: str, stale: Collection[str]) -> bool:
+    """Return whether batch norms read an operation next, and their statistics are those of what they read."""
+    users, pending, norms, seen = graph.users(), [name], set[str](), {name}
+    while pending:
+        for reader in (graph.nodes[n] for n in users[pending.pop()] if n not in seen):
+            seen.add(reader.name)
+            if "bn.weight" in reader.params or reader.op == "scale_shift":
+                norms.add(reader.name)
+            else:
+                pending.append(reader.name)
+    return bool(norms) and norms.isdisjoint(stale)
 
 
 def _whole(found: Repaired) -> bool:
