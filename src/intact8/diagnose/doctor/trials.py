@@ -53,6 +53,10 @@ MANY_MORE, NOISY = 0.1, 0.2
 """Share of answers that a repair must put right, and the share of the loss that is enough then: where the trained
 network is wrong on one sample in five, most of its loss cannot be taken away."""
 
+MANY_PLACES = 3
+"""Further places in which something is put right at once from which a part of the loss tells nothing: a network that is
+wrong everywhere gets a little better by much."""
+
 COMPENSATING = ("stale_batch_norm", "wrong_scale")
 """Causes of repairs that make up for other faults, too."""
 
@@ -112,8 +116,8 @@ class Repaired:
         least = self.repair.least or RECOVERS
         surer = self.share > MUCH and self.repair.cause in DISCRETE
         sure = SURE - 0.75 if surer else SURE - 0.5 if prepared or self.share > MOST else SURE
-        one = self.repair.cause not in COMPENSATING and not self.repair.also
-        if one and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
+        noisy = self.repair.cause not in COMPENSATING and len(self.repair.also) < MANY_PLACES
+        if noisy and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
             least = self.repair.least or NOISY
         return self.share > least and self.sureness > sure
 
@@ -126,7 +130,7 @@ class Repaired:
     def surely_a_part(self) -> bool:
         """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
         discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
-        discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least and not self.repair.also
+        discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least and len(self.repair.also) < MANY_PLACES
         return discrete and self.share > A_PART and self.sureness > 2 * SURE
 
     @property
