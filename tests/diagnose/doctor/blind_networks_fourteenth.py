@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
+from tests.diagnose.doctor.blind_networks_tenth import (
+    Arrays,
+    Subject,
+    generator,
+    signs_right,
+    trained,
+    variance_explained,
+)
 from torch import Tensor, nn
-
-Arrays = list[Tensor]
-Loss = Callable[[Any, Tensor], Tensor]
 
 DIGIT_MEAN, DIGIT_DEVIATION = 0.3053, 0.3762
 CLOTH_MEANS = torch.tensor([0.55, 0.45, 0.40])[:, None, None]
@@ -27,16 +31,6 @@ CLOTH_DEVIATIONS = torch.tensor([0.25, 0.22, 0.24])[:, None, None]
 def classes_right(outputs: Tensor, labels: Tensor) -> float:
     """Return the share of samples, or of places of samples, whose class is right."""
     return (outputs.argmax(1) == labels).float().mean().item()
-
-
-def signs_right(outputs: Tensor, labels: Tensor) -> float:
-    """Return the share of logits that say yes or no as the labels do."""
-    return ((outputs > 0) == (labels > 0.5)).float().mean().item()
-
-
-def variance_explained(outputs: Tensor, labels: Tensor) -> float:
-    """Return R²."""
-    return (1 - (outputs - labels).square().mean() / labels.var()).item()
 
 
 def points_found(outputs: Tensor, labels: Tensor) -> float:
@@ -52,55 +46,6 @@ class NearestInGallery:
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> float:
         return (torch.cdist(outputs.float(), self.gallery).argmin(1) == labels).float().mean().item()
-
-
-@dataclass
-class Subject:
-    """A trained network, samples that it has not seen with their labels, and how its answers are scored."""
-
-    model: nn.Module
-    data: Arrays
-    score: Callable[[Tensor, Tensor], float]
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def fit(model: nn.Module, data: Arrays, epochs: int, rate: float, loss: Loss) -> nn.Module:
-    """Train with AdamW in batches of 64 at a rate that rises and falls; return the network in evaluation mode."""
-    optimizer = torch.optim.AdamW(model.parameters(), rate)
-    steps = epochs * math.ceil(len(data[0]) / 64)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.2)
-    model.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(data[0])).split(64):
-            optimizer.zero_grad()
-            loss(model(*(part[rows] for part in data[:-1])), data[-1][rows]).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-    return model.eval()
-
-
-def trained(
-    make: Callable[[], nn.Module],
-    data: Arrays,
-    held: int,
-    epochs: int,
-    rate: float,
-    loss: Loss,
-    score: Callable[[Tensor, Tensor], float],
-    seed: int,
-) -> Subject:
-    """Train a network on all samples but the last ones, which are held out."""
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    model = fit(make(), [part[:-held] for part in data], epochs, rate, loss)
-    torch.random.set_rng_state(state)
-    return Subject(model, [part[-held:] for part in data], score)
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return numbers of chance of one's own."""
-    return torch.Generator().manual_seed(seed)
 
 
 def digits(seed: int) -> Arrays:

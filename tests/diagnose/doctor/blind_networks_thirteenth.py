@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
+from tests.diagnose.doctor import blind_networks_tenth as tenth
+from tests.diagnose.doctor.blind_networks_tenth import (
+    Arrays,
+    Loss,
+    Subject,
+    classes_right,
+    generator,
+    variance_explained,
+)
 from torch import Tensor, nn
 
-Arrays = list[Tensor]
-Loss = Callable[[Any, Tensor], Tensor]
-
-
 # --- scores ---------------------------------------------------------------------------------------------------------
-
-
-def classes_right(outputs: Tensor, labels: Tensor) -> float:
-    """Return the share of samples whose class is right."""
-    return (outputs.argmax(1) == labels).float().mean().item()
 
 
 def overlap(outputs: Tensor, labels: Tensor) -> float:
@@ -34,37 +32,6 @@ def overlap(outputs: Tensor, labels: Tensor) -> float:
         either = ((answers == kind) | (labels == kind)).sum().item()
         found.append(both / max(either, 1))
     return sum(found) / len(found)
-
-
-def variance_explained(outputs: Tensor, labels: Tensor) -> float:
-    """Return R²."""
-    return (1 - (outputs - labels).square().mean() / labels.var()).item()
-
-
-@dataclass
-class Subject:
-    """A trained network, samples that it has not seen with their labels, and how its answers are scored."""
-
-    model: nn.Module
-    data: Arrays
-    score: Callable[[Tensor, Tensor], float]
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def fit(model: nn.Module, data: Arrays, epochs: int, rate: float, loss: Loss) -> nn.Module:
-    """Train with AdamW in batches of 64 at a rate that rises and falls; return the network in evaluation mode."""
-    optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=0.02)
-    steps = epochs * math.ceil(len(data[0]) / 64)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.2)
-    model.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(data[0])).split(64):
-            optimizer.zero_grad()
-            loss(model(data[0][rows]), data[1][rows]).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-    return model.eval()
 
 
 def trained(
@@ -79,16 +46,8 @@ def trained(
     options: dict[str, Any] | None = None,
 ) -> Subject:
     """Train a network on all samples but the last ones, which are held out."""
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    model = fit(make(), [part[:-held] for part in data], epochs, rate, loss)
-    torch.random.set_rng_state(state)
-    return Subject(model, [part[-held:].clone() for part in data], score, options or {})
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return numbers of chance of one's own."""
-    return torch.Generator().manual_seed(seed)
+    found = tenth.trained(make, data, held, epochs, rate, loss, score, seed, decay=0.02)
+    return Subject(found.model, [part.clone() for part in found.data], score, options or {})
 
 
 # --- repvgg: branches of 3 × 3, 1 × 1 and identity with batch norms, on digits --------------------------------------

@@ -14,18 +14,17 @@ from tests.diagnose.doctor.blind_networks_fourteenth import (
     DIGIT_DEVIATION,
     DIGIT_MEAN,
     Arrays,
-    Subject,
     build,
 )
 from tests.diagnose.doctor.planting import (
     Case,
     FaultWithAnswers,
+    asking,
+    case_of,
     collect,
     exchange,
     norms_of,
-    planted_in,
     registering,
-    right_first,
 )
 from torch import Tensor, nn
 
@@ -622,8 +621,7 @@ def ftt_zero_point(case: Case) -> None:
 
 def calibrated(name: str) -> Case:
     """Return a network as it is, with calibration data of its own."""
-    case: Case = Case.of(build(name))
-    case.options = dict(build(name).options)
+    case: Case = case_of(Case, build(name))
     apart(case)
     return case
 
@@ -644,12 +642,4 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def plant(name: str, subject: Subject | None = None) -> Case:
-    """Return the case of a fault, on a copy of its network."""
-    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
-    return case
-
-
-def right(name: str, report: Any) -> bool:
-    """Return whether the first finding is one of the right answers."""
-    return right_first(FAULTS[name], report)
+plant, right = asking(Case, FAULTS, build)

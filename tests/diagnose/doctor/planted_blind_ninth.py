@@ -22,7 +22,6 @@ from tests.diagnose.doctor.blind_networks_ninth import (
     Grid,
     Net,
     Regard,
-    Subject,
     Tongue,
     Turn,
     build,
@@ -30,12 +29,11 @@ from tests.diagnose.doctor.blind_networks_ninth import (
 from tests.diagnose.doctor.planting import (
     FaultWithAnswers,
     anew,
+    asking,
     case_of,
     exchange,
     norms_of,
-    planted_in,
     registering,
-    right_first,
     train_on,
 )
 from torch import Tensor, nn
@@ -894,12 +892,4 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def plant(name: str, subject: Subject | None = None) -> Case:
-    """Return the case of a fault, on a copy of its network."""
-    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
-    return case
-
-
-def right(name: str, report: Any) -> bool:
-    """Return whether the first finding is one of the right answers."""
-    return right_first(FAULTS[name], report)
+plant, right = asking(Case, FAULTS, build)

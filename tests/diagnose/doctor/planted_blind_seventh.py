@@ -13,17 +13,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from tests.diagnose.doctor import planting
-from tests.diagnose.doctor.blind_networks_seventh import Dense, Reader, Subject, Tagger, build
+from tests.diagnose.doctor.blind_networks_seventh import Dense, Reader, Tagger, build
 from tests.diagnose.doctor.planting import (
     FaultWithAnswers,
     anew,
+    asking,
     case_of,
     collect,
     exchange,
     norms_of,
-    planted_in,
     registering,
-    right_first,
     train_on,
 )
 from torch import Tensor, nn
@@ -704,12 +703,4 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def plant(name: str, subject: Subject | None = None) -> Case:
-    """Return the case of a fault, on a copy of its network."""
-    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
-    return case
-
-
-def right(name: str, report: Any) -> bool:
-    """Return whether the first finding is one of the right answers."""
-    return right_first(FAULTS[name], report)
+plant, right = asking(Case, FAULTS, build)

@@ -17,7 +17,6 @@ from tests.diagnose.doctor.blind_networks_tenth import (
     MEANS,
     PRICE_DEVIATION,
     PRICE_MEAN,
-    Subject,
     activities,
     build,
 )
@@ -25,12 +24,12 @@ from tests.diagnose.doctor.planting import (
     Case,
     FaultWithAnswers,
     anew,
+    asking,
+    case_of,
     collect,
     exchange,
     norms_of,
-    planted_in,
     registering,
-    right_first,
 )
 from torch import Tensor, nn
 
@@ -643,8 +642,7 @@ def clinic_hot_pixels(case: Case) -> None:
 
 def calibrated(name: str) -> Case:
     """Return a network as it is, with calibration data of its own."""
-    case: Case = Case.of(build(name))
-    case.options = dict(build(name).options)
+    case: Case = case_of(Case, build(name))
     apart(case)
     return case
 
@@ -667,12 +665,4 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def plant(name: str, subject: Subject | None = None) -> Case:
-    """Return the case of a fault, on a copy of its network."""
-    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
-    return case
-
-
-def right(name: str, report: Any) -> bool:
-    """Return whether the first finding is one of the right answers."""
-    return right_first(FAULTS[name], report)
+plant, right = asking(Case, FAULTS, build)

@@ -16,7 +16,6 @@ from tests.diagnose.doctor.blind_networks_thirteenth import (
     MEANS,
     SPEECH_DEVIATION,
     SPEECH_MEAN,
-    Subject,
     build,
 )
 from tests.diagnose.doctor.planting import (
@@ -24,12 +23,11 @@ from tests.diagnose.doctor.planting import (
     Case,
     FaultWithAnswers,
     anew,
+    asking,
     collect,
     exchange,
     norms_of,
-    planted_in,
     registering,
-    right_first,
     train_on,
 )
 from tests.diagnose.doctor.planting import case_of as case_of_kind
@@ -600,12 +598,4 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def plant(name: str, subject: Subject | None = None) -> Case:
-    """Return the case of a fault, on a copy of its network."""
-    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
-    return case
-
-
-def right(name: str, report: Any) -> bool:
-    """Return whether the first finding is one of the right answers."""
-    return right_first(FAULTS[name], report)
+plant, right = asking(Case, FAULTS, build)

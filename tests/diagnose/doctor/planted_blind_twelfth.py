@@ -18,7 +18,6 @@ from tests.diagnose.doctor.blind_networks_twelfth import (
     MOTION_MEAN,
     RENT_DEVIATION,
     RENT_MEAN,
-    Subject,
     build,
 )
 from tests.diagnose.doctor.planted_blind_tenth import fixed
@@ -26,13 +25,12 @@ from tests.diagnose.doctor.planting import (
     Case,
     FaultWithAnswers,
     anew,
+    asking,
     case_of,
     collect,
     exchange,
     norms_of,
-    planted_in,
     registering,
-    right_first,
     train_on,
 )
 from torch import Tensor, nn
@@ -576,12 +574,4 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def plant(name: str, subject: Subject | None = None) -> Case:
-    """Return the case of a fault, on a copy of its network."""
-    case: Case = planted_in(Case, subject or build(FAULTS[name].subject), FAULTS[name])
-    return case
-
-
-def right(name: str, report: Any) -> bool:
-    """Return whether the first finding is one of the right answers."""
-    return right_first(FAULTS[name], report)
+plant, right = asking(Case, FAULTS, build)

@@ -127,6 +127,22 @@ def right_first(fault: Fault, report: Any) -> bool:
     return bool(report.findings) and fault.is_named_by(report.findings[0])
 
 
+def asking(
+    kind: type[Case], faults: Mapping[str, Fault], build: Callable[[str], Any]
+) -> tuple[Callable[[str], Any], Callable[[str, Any], bool]]:
+    """Return what plants a fault of that name on a copy of its network, and what judges a report on it.
+
+    Args:
+        kind: of case.
+        faults: the set's faults by name.
+        build: returns a subject of the set by name.
+    """
+    return (
+        lambda name: planted_in(kind, build(faults[name].subject), faults[name]),
+        lambda name, report: right_first(faults[name], report),
+    )
+
+
 def anew(*layers: nn.Module) -> None:
     """Initialize layers again."""
     torch.manual_seed(8)

@@ -9,6 +9,7 @@ from typing import Any
 
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
+from intact8.diagnose.doctor.consumers import Users
 from intact8.diagnose.doctor.float_causes import ALIKE, MOST, NEARLY_ALL, SURELY, TRAIN_ON
 from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
@@ -20,7 +21,6 @@ from intact8.simulation.simulation import Simulation
 
 ALL_BUT_A_TENTH = 0.9
 """Share of the loss that other inputs must take away where channels are dead: far larger ones wake many of them."""
-
 
 NORMALIZED = 2.0
 """Standard deviation of inputs above which they are not as normalizing leaves them."""
@@ -84,7 +84,8 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
         helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
     stale = {f.place for f in known if f.cause == "stale_batch_norm"}
     if stale:  # another scale would be one more batch norm whose statistics do not fit
-        helping = [r for r in helping if not (_rescales(r) and _fits_behind(sim.graph, r.repair.node.name, stale))]
+        users = sim.graph.users()
+        helping = [r for r in helping if not (_rescales(r) and _fits_behind(sim.graph, users, r.repair, stale))]
     # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
     gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
     return [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
@@ -151,9 +152,9 @@ def _rescales(found: Repaired) -> bool:
     return found.repair.cause == "wrong_scale" or (found.repair.cause == INPUTS_ARE_WRONG and found.repair.least > 0)
 
 
-def _fits_behind(graph: Graph, name: str, stale: Collection[str]) -> bool:
-    """Return whether batch norms read an operation next, and their statistics are those of what they read."""
-    users, pending, norms, seen = graph.users(), [name], set[str](), {name}
+def _fits_behind(graph: Graph, users: Users, repair: Repair, stale: Collection[str]) -> bool:
+    """Return whether batch norms read next what is put right, and their statistics are those of what they read."""
+    pending, norms, seen = [repair.node.name], set[str](), {repair.node.name}
     while pending:
         for reader in (graph.nodes[n] for n in users[pending.pop()] if n not in seen):
             seen.add(reader.name)

@@ -230,6 +230,7 @@ def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
         roles = [role for role in node.params if role.startswith("weight")]
         ratio, role = max((_imbalance(sim.tensors[node.params[role]]), role) for role in roles)
         uneven = node.op == "embedding" and ratio > UNUSUAL
+        small = 0.0 if node.op == "embedding" else max(_least(sim.tensors[node.params[role]]) for role in roles)
         if noise < (NOTE if point.scheme.bits < 8 else WARNING if ratio > UNUSUAL else ERROR):
             continue
         cause, remedy = "few_bits", "leave it float"
@@ -239,18 +240,14 @@ def float_results(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
             message = f"{role}: one column is {ratio:.3g} times as large as the median one, and sets every row's scale"
         elif point.scheme.bits < 8:
             message, remedy = f"its weights have {point.scheme.bits} bits", "weight bits = 8"
-        elif ratio > UNUSUAL:
-            cause, remedy = "input_imbalance", "rescale the inputs' channels, or leave the layer float"
-            message = f"{role}: the weights of one input are {ratio:.3g} times as large as those of the median one"
-        elif (
-            node.op != "embedding"
-            and (large := max(_least(sim.tensors[node.params[role]]) for role in roles)) > UNUSUAL
-        ):
+        elif ratio > UNUSUAL or small > UNUSUAL:
             cause, remedy = "input_imbalance", "rescale the inputs' channels, or leave the layer float"
             message = (
-                f"the weights of the median input are {large:.3g} times as large as those of another, which is as "
+                f"{role}: the weights of one input are {ratio:.3g} times as large as those of the median one"
+                if ratio > UNUSUAL
+                else f"the weights of the median input are {small:.3g} times as large as those of another, which is as "
+                "much larger, and sets the scale of every row"
             )
-            message += "much larger, and sets the scale of every row"
         found.append(Finding(cause, name, severity(noise), message, remedy, noise, (("weight", name),)))
     return found
 

@@ -31,6 +31,9 @@ OFF_BOTH = (
 )
 """What to do about a channel that is an offset."""
 
+BY_DESIGN = frozenset({"bound", "lengths", "zeros", "tied", "unread"})
+"""Entries of the evidence of layers that a network which answers well may have by design."""
+
 ENOUGH = 32
 """Samples from which it is no accident that all have the same answer."""
 
@@ -128,13 +131,7 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         if finding.cause == "dead_channels":
             whole = finding.evidence.get("share", 0.0) > NEARLY_ALL
             return "before" not in finding.evidence and not (whole and answers and not answers.surely_right)
-        by_design = {
-            "bound",
-            "lengths",
-            "zeros",
-            "tied",
-            "unread",
-        } & finding.evidence.keys() and "unlike" not in finding.evidence
+        by_design = BY_DESIGN & finding.evidence.keys() and "unlike" not in finding.evidence
         return bool(by_design) and answers is not None and answers.surely_right
 
     sure = {f.place for f in findings if PROOF & f.evidence.keys() and "few" not in f.evidence}
