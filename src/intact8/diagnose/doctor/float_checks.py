@@ -95,7 +95,7 @@ def dead_before_norms(graph: Graph, known: Sequence[Finding]) -> list[Finding]:
     These were collected while the channels were alive. Where the answers are right all the same, it is no finding of
     its own.
     """
-    stale = {f.place: f for f in known if f.cause == "stale_batch_norm" and f.severity in ("error", "warning")}
+    stale = {f.place: f for f in known if f.cause == "stale_batch_norm"}
     off = [node for node in graph if node.name in stale and node.inputs]
     read = {layer_before(graph, graph.nodes[node.inputs[0]]): node.name for node in off}
     out, explained = [], set()
@@ -103,7 +103,7 @@ def dead_before_norms(graph: Graph, known: Sequence[Finding]) -> list[Finding]:
         behind = stale.get(read.get(finding.place, "")) if finding.cause == "dead_channels" else None
         if behind is not None:
             finding = replace(finding, evidence={**finding.evidence, "before": behind.place})
-            if behind.severity == "warning":
+            if behind.severity != "error":
                 message = f"{finding.message}, though they did in training: {behind.message}"
                 finding = replace(finding, severity="warning", message=message)
                 explained.add(behind.place)
