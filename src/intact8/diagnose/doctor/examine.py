@@ -19,6 +19,7 @@ from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noi
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, refused
 from intact8.diagnose.doctor.float_checks import dead_before_norms, proven, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
+from intact8.diagnose.doctor.input_checks import conspicuous_inputs
 from intact8.diagnose.doctor.model_checks import unread
 from intact8.diagnose.doctor.network_checks import (
     batch_dependence,
@@ -112,6 +113,7 @@ def examine(
     shown_by_weights = [*untrained(sim), *unread(network.model, sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
     findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
     findings = dead_before_norms(sim.graph, behind_statistics(findings, network, sim, answers, data))
+    findings += conspicuous_inputs(sim, judged[1], judged[0], findings)
     findings += islands(sim.placed, sim.recipe)
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)

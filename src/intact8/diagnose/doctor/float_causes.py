@@ -104,7 +104,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
     # In most layers, or inputs with which the first batch norm sees what it saw in training.
     whole |= any(
-        f.cause == "float_network_wrong" and {"layers", "fits", "batch_norm"} & f.evidence.keys() for f in findings
+        f.cause == "float_network_wrong" and {"layers", "fits", "batch_norm", "looks"} & f.evidence.keys()
+        for f in findings
     )
     whole &= not any(PROOF & f.evidence.keys() for f in findings)
 

@@ -80,7 +80,7 @@ def wrong_network(
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
             message, severity = f"{message or right}; with {how} it {targets.said(other)}", "error"
             evidence = {"accuracy": (answers.score, other)}
-        elif any(f.cause == "float_network_wrong" and {"recovers", "fits"} & f.evidence.keys() for f in known):
+        elif any(f.cause == "float_network_wrong" and {"recovers", "fits", "looks"} & f.evidence.keys() for f in known):
             message = ""  # it is said
     numbers = answers is not None and not answers.targets.classes
     if not message and not numbers and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:

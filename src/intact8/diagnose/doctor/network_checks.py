@@ -265,7 +265,8 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
         if layer in layers and (large or rarely) and not reads_nothing_new(seen, layer):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             if rarely and rare > dead:
-                dead, message = rare, f"{rare} of {channels} channels are 0 in more than {1 - RARELY:.0%} of their values"
+                message = f"{rare} of {channels} channels are 0 in more than {1 - RARELY:.0%} of their values"
+                dead = rare
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             if _reads_means(graph, layer):
                 evidence["of means"] = True

@@ -1,0 +1,97 @@
+"""Inputs that look unlike any that are recorded: values that repeat, ends that are empty, columns that never change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact8.diagnose.doctor.answers import Answers
+from intact8.diagnose.doctor.float_causes import MOST, NEARLY_ALL, OF_LAYERS, OF_REPAIRS
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
+from intact8.diagnose.doctor.report import NETWORK, Finding
+from intact8.diagnose.doctor.samples import Samples
+from intact8.simulation.simulation import Simulation
+
+REPEATED, LONG = (4, 3, 2), 8
+"""How many times values are repeated that were sampled more slowly, and the shortest dimension in which that shows."""
+
+EMPTY = 1 / 6
+"""Share of the steps of a signal from which its end is empty, where no sample has anything there."""
+
+
+def conspicuous_inputs(
+    sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding]
+) -> list[Finding]:
+    """Return the finding of inputs that look damaged, where the network is wrong and little else explains it.
+
+    Inputs may be such by nature, which a network that is right has learned; where it is wrong, what nothing else
+    explains lies in them.
+
+    Args:
+        sim: a simulation of the network.
+        answers: how it answers in float; None where no right answers are known.
+        samples: the samples that were answered.
+        known: what was found so far.
+    """
+    if answers is None or answers.surely_right:
+        return []
+    recovers = max((f.evidence.get("recovers", 0.0) for f in known), default=0.0)
+    # Statistics that are not those of a layer's results are its weights' fault, or that of what they read.
+    said = OF_REPAIRS | {"batch_norm"}
+    shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.evidence.keys() - said for f in known)
+    for name, given in zip(sim.graph.inputs, zip(*(batch.inputs for batch in samples), strict=True), strict=True):
+        if not given[0].is_floating_point() or len({x.shape[1:] for x in given}) > 1:
+            continue
+        x = torch.cat([*given])
+        looks = [*_repeats(x)] if recovers <= NEARLY_ALL else []
+        looks = looks or ([] if shown or recovers > MOST else [*_empty(x), *_constant(x)])
+        if looks:
+            message = f"in float the network {answers.targets.said(answers.score)} of {len(samples)} samples, and in "
+            message += f"{name} {looks[0]}"
+            remedy = "see that inputs are recorded, resampled and prepared as in training"
+            evidence: dict[str, Any] = {"looks": looks[0]}
+            return [Finding(INPUTS_ARE_WRONG, NETWORK, "error", message, remedy, evidence=evidence)]
+    return []
+
+
+def _repeats(x: Tensor) -> Iterator[str]:
+    """Yield that every value comes several times in a row, as where it was sampled at a lower rate."""
+    for axis in range(1, x.dim()) if x.dim() > 2 else ():
+        for times in REPEATED:
+            size = x.shape[axis]
+            if size % times or size // times < LONG // 2:
+                continue
+            parts = x.unflatten(axis, (size // times, times))
+            first = parts.narrow(axis + 1, 0, 1)
+            changes = (first.narrow(axis, 1, size // times - 1) != first.narrow(axis, 0, size // times - 1)).any()
+            if bool(changes) and torch.equal(parts, first.expand_as(parts)):
+                yield f"every value comes {times} times in a row along dimension {axis}"
+                return
+
+
+def _empty(x: Tensor) -> Iterator[str]:
+    """Yield that a signal's beginning or end never changes, in no sample and at no step."""
+    for axis in range(1, 3) if x.dim() == 3 else ():
+        if x.shape[axis] < LONG:
+            continue
+        rows = x.movedim(axis, 0).flatten(1)  # steps, and all else
+        still = ((rows == rows[-1:]).all(1), (rows == rows[:1]).all(1))
+        for steps, end in ((still[0].flip(0), "last"), (still[1], "first")):
+            count = int(steps.long().cumprod(0).sum())
+            same = bool((rows[-1 if end == "last" else 0] == rows[-1 if end == "last" else 0][0]).all())
+            if same and EMPTY * len(rows) < count < len(rows):
+                yield f"the {end} {count} of {len(rows)} steps along dimension {axis} never change"
+
+
+def _constant(x: Tensor) -> Iterator[str]:
+    """Yield which few columns or channels have one value everywhere, where others do not."""
+    if x.dim() < 2:
+        return
+    columns = x.movedim(1, 0).flatten(1)
+    still = (columns == columns[:, :1]).all(1)
+    if 0 < int(still.sum()) <= max(1, len(columns) // 8) and len(columns) > 1:
+        at = still.nonzero().reshape(-1).tolist()
+        yield f"number {', '.join(map(str, at))} of dimension 1 is {float(columns[at[0], 0]):.3g} everywhere"

@@ -1,0 +1,53 @@
+"""Inputs that look damaged are named where the network is wrong and little else explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.diagnose.doctor.test_structural_repairs import answered
+from torch import Tensor, nn
+
+import intact8
+from intact8.diagnose.doctor.report import Finding
+
+
+def slower(x: Tensor) -> Tensor:
+    return x[:, :, ::2].repeat_interleave(2, 2)
+
+
+def shorter(x: Tensor) -> Tensor:
+    return torch.cat([nn.functional.interpolate(x, size=16), torch.zeros(len(x), x.shape[1], 8)], 2)
+
+
+def silent(x: Tensor) -> Tensor:
+    return torch.cat([x[:, :2], torch.full_like(x[:, 2:3], -1.0), x[:, 3:]], 1)
+
+
+WAYS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "slower": (slower, "every value comes 2 times in a row along dimension 2"),
+    "shorter": (shorter, "the last 8 of 24 steps along dimension 2 never change"),
+    "silent": (silent, "number 2 of dimension 1 is -1 everywhere"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_looks_damaged_is_named_where_answers_are_wrong(name: str) -> None:
+    way, text = WAYS[name]
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv1d(6, 16, 5), nn.Tanh(), nn.Flatten(), nn.Linear(16 * 20, 5)).eval()
+    x = torch.randn(512, 6, 24)
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+        net[3].weight.mul_(4)
+    damaged = way(x)
+
+    def found(labels: Tensor) -> tuple[Finding, ...]:
+        data = list(zip(damaged.split(64), labels.split(64), strict=True))
+        return intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
+
+    wrong = found(answered(net, x))[0]
+    assert (wrong.place, wrong.cause) == ("network", "float_network_wrong") and text in wrong.message, str(wrong)
+    right = found(answered(net, damaged))  # of a network that learned such inputs
+    assert all(finding.severity != "error" for finding in right), str(right[0])
