@@ -24,6 +24,9 @@ INTEGER_KINDS: dict[str, Kind] = {
 }
 """Operation → the kind that computes it on integers, for those that have one."""
 
+TRANSITIONS = frozenset({"quantize", "dequantize", "requantize"})
+"""Operations that take values from one grid, or from float32, to another one."""
+
 FUSED = ("pre", "bn", "act")
 """Attributes of what is fused into a layer: batch norms before and behind it, and its activation."""
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Node
+from intact8.capture.operations import TRANSITIONS
 from intact8.diagnose.sensitivity import SensitivityReport
 from intact8.simulation.simulation import Simulation
 
-TRANSITIONS = frozenset({"quantize", "dequantize", "requantize"})
 OVERHEAD = 16.0
 """Multiplications that take as long as reading and writing one number."""
 

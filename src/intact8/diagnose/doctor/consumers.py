@@ -10,13 +10,14 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
+from intact8.capture.operations import TRANSITIONS
 from intact8.diagnose.doctor.tensor_statistics import axis_of
 from intact8.opset.op import Array
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import groups_of, transposed
 
 POOLS = ("max_pool", "mean", "avg_pool", "adaptive_avg_pool")
-REQUANTIZING = ("quantize", "dequantize", "requantize", "table")
+REQUANTIZING = TRANSITIONS | {"table"}
 CHANNELWISE = frozenset((*POOLS, *REQUANTIZING, "add", "sub", "pad", "reshape", "dropout"))
 """Operations that keep channels apart, so that noise of a channel goes on to the channel of the same number."""
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
+from intact8.capture.operations import TRANSITIONS
 from intact8.diagnose.doctor.consumers import CHANNELWISE, Users, depthwise_channels, importance
 from intact8.diagnose.doctor.float_causes import LEAST, NEARLY_ALL, SURELY, TRAIN_ON
 from intact8.diagnose.doctor.repairs import LARGE_EPS, followed_by
@@ -275,7 +276,7 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
 def _behind_activation(sim: Simulation, name: str, seen: Statistics, users: Users) -> str:
     """Return the activation that alone reads a layer, or the layer: what is large may be nothing behind it."""
     readers = users[name]
-    while len(readers) == 1 and sim.graph.nodes[readers[0]].op in ("quantize", "dequantize", "requantize"):
+    while len(readers) == 1 and sim.graph.nodes[readers[0]].op in TRANSITIONS:
         readers = users[readers[0]]
     behind = readers[0] if len(readers) == 1 and sim.graph.nodes[readers[0]].op == "table" else name
     alike = behind in seen.made and len(seen.made[behind].low) == len(seen.made[name].low)

@@ -14,6 +14,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import Specs, batches
 from intact8.capture import Captured, capture
 from intact8.capture.graph import Graph
+from intact8.capture.operations import TRANSITIONS
 from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
@@ -129,7 +130,7 @@ def _weights(graph: Graph, name: str, ys: list[Tensor]) -> Tensor:
     if not ys[0].is_floating_point():
         return torch.ones(())
     node = graph.nodes[name]
-    while node.op in ("dequantize", "requantize", "quantize"):
+    while node.op in TRANSITIONS:
         node = graph.nodes[node.inputs[0]]
     power = sum(y.double().pow(2).sum() for y in ys) / sum(y.numel() for y in ys)
     whole = torch.as_tensor(power).clamp(min=1e-30).rsqrt().cpu()

@@ -64,7 +64,7 @@ def _repeats(x: Tensor) -> Iterator[str]:
             size = x.shape[axis]
             if size % times or size // times < LONG // 2:
                 continue
-            parts = x.unflatten(axis, (size // times, times))
+            parts = x.reshape(*x.shape[:axis], size // times, times, *x.shape[axis + 1 :])
             first = parts.narrow(axis + 1, 0, 1)
             changes = (first.narrow(axis, 1, size // times - 1) != first.narrow(axis, 0, size // times - 1)).any()
             if bool(changes) and torch.equal(parts, first.expand_as(parts)):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
-from intact8.capture.operations import HEAVY
+from intact8.capture.operations import HEAVY, TRANSITIONS
 from intact8.diagnose.chunks import Chunk, cut
 from intact8.diagnose.doctor.float_causes import NEARLY_ALL
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
@@ -291,7 +291,7 @@ def _reads_means(graph: Graph, name: str) -> bool:
         node = graph.nodes[node.inputs[0]]
         if node.op in ("mean", "adaptive_avg_pool"):
             return True
-        if not node.moves and node.op not in ("quantize", "dequantize", "requantize"):
+        if not node.moves and node.op not in TRANSITIONS:
             return False
     return False
 

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
+from intact8.capture.operations import TRANSITIONS
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
 
-UNCHANGED = frozenset({"input", "quantize", "dequantize", "requantize"})
+UNCHANGED = TRANSITIONS | {"input"}
 
 RELU = {"kind": "clamp", "min": 0.0, "max": None}
 
