@@ -18,6 +18,10 @@ FAULT_DECIBELS = {
 """Decibels from which a reason is a fault. What trained networks show by themselves stays below: channels that differ
 by 14 dB, weights whose outliers cost 3 dB, means that shift by as much as their noise."""
 
+STANDS_OUT, SOMETHING = 100.0, 3.0
+"""Times the noise of the median tensor from which one stands out, whose output is at less than 20 dB with it alone; and
+decibels from which any reason is that of such a tensor, as something must be."""
+
 MISTAKES, MOST, FEW_BITS = ("range", "data", "stale"), 7.0, 1.25
 """Reasons that somebody's choice of ranges gives, and decibels from which four fifths of the noise go with them: ranges
 are mended first, and then the rest is what the network is. With few bits narrow ranges are best, so that these come
@@ -120,12 +124,17 @@ LAYER_CAUSES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A site with its noise and evidence; see :class:`Site`."""
+    """A site with its noise and evidence; see :class:`Site`.
+
+    Attributes:
+        stands_out: whether it is far noisier than others, and too noisy.
+    """
 
     part: str
     name: str
     noise: float
     evidence: Evidence
+    stands_out: bool = False
 
     @property
     def reason(self) -> tuple[str, float]:
@@ -133,7 +142,8 @@ class Measured:
 
         One of MISTAKES with which most of the noise goes comes before properties of the network.
         """
-        faults = {r: g for r, g in self.evidence.gains.items() if g >= FAULT_DECIBELS[r]}
+        least = SOMETHING if self.stands_out else math.inf
+        faults = {r: g for r, g in self.evidence.gains.items() if g >= min(least, FAULT_DECIBELS[r])}
         made = {r: g for r, g in faults.items() if r in MISTAKES and g >= MOST}
         if faults.get("bits", 0.0) > FEW_BITS * max(made.values(), default=0.0):
             made = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.answers import Answers
 from intact8.diagnose.doctor.best_repair import put_right
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
-from intact8.diagnose.doctor.causes import FAR, RECALIBRATE, Measured, name_calibration_fault, name_cause
+from intact8.diagnose.doctor.causes import FAR, RECALIBRATE, STANDS_OUT, Measured, name_calibration_fault, name_cause
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
 from intact8.diagnose.doctor.exploded import exploded, grown_everywhere, norms, unlike_others
 from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
@@ -137,7 +138,8 @@ def examine(
         if not any(f.severity == "error" and f.cause in FLOAT_CAUSES for f in findings):
             raise
         noise = {}
-    measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
+    loud = max(ERROR, STANDS_OUT * median(noise.values())) if noise else ERROR
+    measured = [Measured(p, n, (y := noise.get((p, n), 0.0)), e, y > loud) for (p, n), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
     causes = [(m, name_cause(sim, m, measured, quality)) for m in measured if m.reason[0]]
