@@ -240,7 +240,7 @@ plant("two_table_as_measured", _table_as_measured, (NETWORK, WRONG))
 plant("cnn_labels_moved", _labels_moved, (NETWORK, WRONG))
 SAID = {
     "text_padding_of_one": "padding of 0, not 1",
-    "dw_blue_first": "channels in reverse order",
+    "dw_blue_first": "channels, or columns, in reverse order",
     "resnet_channels_last": "channels last",
     "conv1d_volts": "inputs with mean 0",
     "bag_words_moved": "indices one less",

@@ -10,7 +10,7 @@ from tests.diagnose.doctor.test_structural_repairs import Bed, answered
 from torch import Tensor, nn
 
 import intact8
-from intact8.diagnose.doctor.input_repairs import _other_end
+from intact8.diagnose.doctor.input_repairs import _other_end, _resampled
 
 
 def test_padding_at_the_other_end() -> None:
@@ -25,6 +25,7 @@ WAYS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "powers": (lambda x: x.clamp(min=0).square(), "the roots of inputs"),
     "units": (lambda x: x * 0.01, "inputs multiplied by 100"),
     "sensors": (lambda x: x[:, [0, 4, 2, 3, 1, 5]], "numbers 1 and 4 of dimension 1 swapped"),
+    "order": (lambda x: x.flip(1), "columns, in reverse order"),
     "sign": (lambda x: x * torch.tensor([1, 1, -1, 1, 1, 1.0])[:, None], "number 2 of dimension 1 negated"),
 }
 
@@ -34,7 +35,7 @@ def test_what_gives_all_answers_back_is_named(name: str) -> None:
     way, text = WAYS[name]
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv1d(6, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 5))
-    x = torch.randn(256, 6, 12)
+    x = torch.randn(256, 6, 24)
     x = x.clamp(min=0) if name == "powers" else x
     with torch.no_grad():
         net[0].weight.mul_(2)
@@ -104,3 +105,45 @@ def test_two_inputs_each_in_the_place_of_the_other() -> None:
     ):
         first = intact8.doctor(net, [(*given, classes)], remedies=False, seconds=0).findings[0]
         assert first.place == "network" and text in first.message, str(first)
+
+
+def test_signals_sampled_at_another_rate() -> None:
+    steps = torch.arange(64.0)
+    slow, fast = ((steps / period).sin().expand(2, 3, 64) for period in (6.0, 3.0))
+    ways = _resampled(slow)
+    assert all(change(slow).shape == slow.shape for _, change in ways.values())
+    twice = ways["signals sampled at 0.5 times the rate"][1](slow)
+    half = ways["signals sampled at 2 times the rate"][1](fast)
+    assert (twice - fast)[..., 1:30].abs().max() < 0.2 and (half - slow)[..., 1:60].abs().max() < 0.2
+    assert not _resampled(slow[..., :8]) and not _resampled(slow[0])
+
+
+def test_a_mask_of_ones_over_padding() -> None:
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.out = nn.Linear(4, 16), nn.Linear(16, 5)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            y: Tensor = self.out((self.fc(x).tanh() * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
+            return y
+
+    torch.manual_seed(0)
+    net = Mean().eval()
+    x = torch.randn(256, 8, 4) + 1
+    mask = (torch.arange(8) < torch.randint(1, 8, (256, 1))).float()
+    x = x * mask[:, :, None]
+    with torch.no_grad():
+        net.fc.bias.mul_(4)
+        net.out.weight.mul_(4)
+        net.out.bias -= net(x, mask).mean(0)
+        labels = net(x, mask).argmax(1)
+    data = list(zip(x.split(64), torch.ones_like(mask).split(64), labels.split(64), strict=True))
+    found = intact8.doctor(net, data, remedies=False, seconds=0).findings[0]
+    assert found.place == "network" and "mask, which is 1 everywhere, is 0 where x has nothing but 0" in found.message
+
+
+def test_a_layer_that_reads_one_number_is_made_for_no_other_layout() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 3))
+    assert not any("channels last" in text for text in Bed(net, torch.randn(64, 1)).offered())

@@ -162,6 +162,24 @@ def test_yes_and_no_are_classes_of_logits() -> None:
     assert classes is not None and classes.score(5 * one + 20) == 1
 
 
+def test_heat_maps_are_answered_by_logits() -> None:
+    torch.manual_seed(0)
+    maps = torch.zeros(8, 2, 6, 6)
+    maps[:, :, 2, 3], maps[:, :, 2, 2], maps[4:, 0] = 1.0, 0.6, 0.0
+    logits = maps.clamp(0.01, 0.99).logit()
+    found = targets_of(batches(torch.randn(8, 3), maps), 1, logits)
+    assert found is not None and found.soft and found.score(logits) > 0.9
+    numbers = targets_of(batches(torch.randn(8, 3), maps), 1, maps + 0.1 * torch.randn(8, 2, 6, 6))
+    assert numbers is not None and not numbers.soft
+
+
+def test_rows_of_shares_are_classes() -> None:
+    torch.manual_seed(0)
+    smoothed = 0.9 * nn.functional.one_hot(torch.arange(8) % 4, 4) + 0.025
+    found = targets_of(batches(torch.randn(8, 3), smoothed), 1, torch.randn(8, 4))
+    assert found is not None and found.classes and torch.equal(found.values, torch.arange(8) % 4)
+
+
 def test_a_rare_yes_that_is_foretold_somewhat_is_no_guess() -> None:
     generator = torch.Generator().manual_seed(0)
     y = (torch.rand(512, generator=generator) < 0.06).long()

@@ -89,7 +89,7 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
     targets = targets_of(samples, inputs, output)
     found = None if targets is None else _judged(exact, targets)
-    if found is None or (found.targets.classes and found.guesses):  # they may be no classes of these outputs
+    if found is None or found.guesses:  # they may be no classes of these outputs, or other numbers
         other = metric_targets(exact, samples, inputs)
         by_metric = None if other is None else _judged(exact, other)
         found = by_metric if found is None or (by_metric is not None and not by_metric.mostly_lost) else found

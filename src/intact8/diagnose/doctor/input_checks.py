@@ -18,6 +18,9 @@ from intact8.simulation.simulation import Simulation
 REPEATED, LONG = (4, 3, 2), 8
 """How many times values are repeated that were sampled more slowly, and the shortest dimension in which that shows."""
 
+MOST_COLUMNS = 20
+"""Columns of a table up to which one that never changes is remarkable: pixels at the edge of pictures never do."""
+
 EMPTY = 1 / 6
 """Share of the steps of a signal from which its end is empty, where no sample has anything there."""
 
@@ -92,6 +95,6 @@ def _constant(x: Tensor) -> Iterator[str]:
         return
     columns = x.movedim(1, 0).flatten(1)
     still = (columns == columns[:, :1]).all(1)
-    if 0 < int(still.sum()) <= max(1, len(columns) // 8) and len(columns) > 1:
+    if 0 < int(still.sum()) <= max(1, len(columns) // 8) and 1 < len(columns) <= MOST_COLUMNS:
         at = still.nonzero().reshape(-1).tolist()
         yield f"number {', '.join(map(str, at))} of dimension 1 is {float(columns[at[0], 0]):.3g} everywhere"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "channels with mean 0": (2, lambda x: _centred(x, 1)),
     "channels with mean 0 and standard deviation 1": (2, lambda x: _standard(x, 1)),
     "features with mean 0 and standard deviation 1": (3, lambda x: _standard(x, x.dim() - 1)),
-    "channels in reverse order": (3, lambda x: x.flip(1)),
+    "channels, or columns, in reverse order": (2, lambda x: x.flip(1)),
     "inputs negated": (2, lambda x: -x),
     "inputs the other way round, the largest for the least": (2, lambda x: x.max() + x.min() - x),
     "inputs from 0 to 1": (2, lambda x: _spread(x, tuple(range(x.dim())))),
@@ -70,6 +71,13 @@ INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 """The same for indices, of words say."""
 
 
+RATES = (1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0)
+"""Ratios of rates at which signals are often sampled."""
+
+STEPS = 16
+"""Steps of a signal below which it has no rate to speak of."""
+
+
 def _spread(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     low, high = x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
     return (x - low) / (high - low).clamp(min=1e-12)
@@ -92,7 +100,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if x.dtype == torch.bool:
             ways: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {"the mask inverted": (1, lambda x: ~x)}
         elif x.is_floating_point():
-            ways = {**INPUTS, **_columns(x), **_signs(x)}
+            ways = {**INPUTS, **_columns(x), **_signs(x), **_resampled(x)}
         else:
             ways = {**INDICES, **_filled(sim, name, x)}
         for text, (least, change) in ways.items():
@@ -105,6 +113,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
                     INPUTS_ARE_WRONG, f"it sees {text}{of}", graph.nodes[name], change=change, least=least_share
                 )
     yield from _exchanged(sim, samples)
+    yield from _masked(sim, samples)
 
 
 def _exchanged(sim: Simulation, samples: Samples) -> Iterator[Repair]:
@@ -117,6 +126,42 @@ def _exchanged(sim: Simulation, samples: Samples) -> Iterator[Repair]:
                 for at, of in ((a, b), (b, a))
             )
             yield replace(one, text=f"it sees {b} as {a}, and {a} as {b}", also=(other,))
+
+
+def _masked(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield masks that are 1 everywhere with 0 where another input has nothing but what fills the ends of its rows."""
+    given = dict(zip(sim.graph.inputs, samples.batches[0].inputs, strict=True))
+    masks = [name for name, x in given.items() if x.dim() > 1 and bool((x == 1).all())]
+    for mask, name in ((m, n) for m in masks for n, x in given.items() if n not in masks and x.dim() > 1):
+        like, x = given[mask], given[name]
+        if x.shape[:2] != like.shape[:2] or like.numel() != like.shape[0] * like.shape[1]:
+            continue
+        shape, dtype = like.shape[1:], like.dtype
+        fills = None if x.is_floating_point() or x.dim() > 2 else filling(x)
+        blank = 0 if fills is None else fills
+
+        def filled(x: Tensor, shape: Any = shape, dtype: Any = dtype, blank: int = blank) -> Tensor:
+            return (x.reshape(*x.shape[:2], -1) != blank).any(2).to(dtype).reshape(-1, *shape)
+
+        if not bool((filled(x) == 1).all()):
+            text = f"{mask}, which is 1 everywhere, is 0 where {name} has nothing but {blank}"
+            yield Repair(INPUTS_ARE_WRONG, f"it sees a mask: {text}", sim.graph.nodes[mask], change=filled, source=name)
+
+
+def _resampled(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return signals sampled at other rates: a part of each stretched, or all of it and its beginning again."""
+
+    def at(rate: float) -> Callable[[Tensor], Tensor]:
+        def change(x: Tensor) -> Tensor:
+            size = x.shape[2]
+            other = torch.nn.functional.interpolate(x, round(size * rate), mode="linear")
+            return torch.cat([other] * (1 + int(rate < 1)), 2)[..., :size]
+
+        return change
+
+    if x.dim() != 3 or x.shape[2] < STEPS:
+        return {}
+    return {f"signals sampled at {rate:.3g} times the rate": (3, at(rate)) for rate in RATES}
 
 
 def _other_end(ids: Tensor) -> Tensor:

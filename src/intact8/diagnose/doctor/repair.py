@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from intact8.simulation.simulation import Simulation
 
 Compute = Callable[[Sequence[Tensor], Mapping[str, Tensor]], Tensor]
 """Computes a result of an operation's inputs, and of the network's tensors by name."""
+
+log = logging.getLogger(__name__)
 
 SCALED = 0.6
 """Share of the loss that another scale must take away, which makes up for many faults in part: the right one takes away
@@ -80,6 +83,17 @@ class Repair:
         y = y if self.shift is None else y - self.shift
         y = y if self.behind is None else compute(self.behind, [y])
         return y * self.gain if y.is_floating_point() else y
+
+
+def formed(made: Iterator[Repair]) -> Iterator[Repair]:
+    """Yield repairs for as long as they can be formed; a network may have a form that nobody thought of.
+
+    What cannot be formed is logged, and tests fail of it.
+    """
+    try:
+        yield from made
+    except Exception:
+        log.warning("some repairs could not be formed", exc_info=True)
 
 
 def swapped(a: int, b: int, count: int) -> tuple[int, ...]:

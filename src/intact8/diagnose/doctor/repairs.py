@@ -15,7 +15,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.attention_repairs import of_attention
 from intact8.diagnose.doctor.channel_repairs import of_channels, statistics_of
 from intact8.diagnose.doctor.input_repairs import of_inputs
-from intact8.diagnose.doctor.repair import SCALED, Repair, swapped
+from intact8.diagnose.doctor.repair import SCALED, Repair, formed, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
@@ -56,26 +56,25 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     ]
     statistics, sizes = statistics_of(sim, samples)
     usual, users = usual_function(sim.graph), sim.graph.users()
-    yield from of_inputs(sim, samples)
+    yield from formed(of_inputs(sim, samples))
     for node in nodes:
         for factor in GAINS:
             yield with_gain(node, factor)
-        yield from _configured(
-            sim.graph, node, usual, all(sim.graph.nodes[u].op != "table" for u in users[node.name]), nodes
-        )
+        silent = all(sim.graph.nodes[u].op != "table" for u in users[node.name])
+        yield from formed(_configured(sim.graph, node, usual, silent, nodes))
         if node.name in statistics:
             mean, variance = statistics[node.name]
             renewed = {node.params["bn.running_mean"]: mean, node.params["bn.running_var"]: variance}
             yield Repair("stale_batch_norm", "its batch norm gets the statistics of its inputs", node, renewed)
         if node.name in sizes:
-            yield from of_channels(node, sizes[node.name])
-        yield from of_weights(node, sim.graph, sim.tensors)
-    yield from _joined_otherwise(sim.graph)
-    yield from otherwise(sim, samples, nodes)
-    yield from of_attention(sim)
-    yield from of_windows(sim)
-    yield from rewired(sim)
-    yield from among_weights(nodes, sim.tensors)
+            yield from formed(of_channels(node, sizes[node.name]))
+        yield from formed(of_weights(node, sim.graph, sim.tensors))
+    yield from formed(_joined_otherwise(sim.graph))
+    yield from formed(otherwise(sim, samples, nodes))
+    yield from formed(of_attention(sim))
+    yield from formed(of_windows(sim))
+    yield from formed(rewired(sim))
+    yield from formed(among_weights(nodes, sim.tensors))
 
 
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:

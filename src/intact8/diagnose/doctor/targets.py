@@ -26,6 +26,9 @@ must be explained, so that none is a column of nothing."""
 ALMOST = 1e-3
 """By how much the lengths of normalized vectors may differ from 1."""
 
+FAINT = 0.2
+"""Mean of maps of peaks below which most of them is 0."""
+
 NARROW = 1e-3
 """Share of the variance of a narrow column (three in four of those that vary are wider) below which one counts by this
 share: a pixel that is always black has no variance of its own to count errors by."""
@@ -39,11 +42,13 @@ class Targets:
         values: class indices, int64 (N, …), for scores (N, classes, …); or numbers (N, …) of the output's shape.
         classes: whether they are class indices.
         yes: whether these are 0 and 1, no and yes, for one score of yes: its logit, or a probability.
+        soft: whether they are numbers from 0 to 1 whose logits are given, as of heat maps.
     """
 
     values: Tensor
     classes: bool
     yes: bool = False
+    soft: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -100,7 +105,7 @@ class Targets:
     def renumbered(self, output: Tensor) -> float:
         """Return the score if the network's classes were numbered otherwise, or its numbers were in other units."""
         if not self.classes:
-            right, given = self._columns(self.values), self._columns(output).nan_to_num(0.0, 0.0, 0.0)
+            right, given = self._columns(self.values), self._given(output).nan_to_num(0.0, 0.0, 0.0)
             left, other = (t - t.mean((0, 2), keepdim=True) for t in (given, right))
             power = left.square().sum((0, 2)) * other.square().sum((0, 2))
             return float(((left * other).sum((0, 2)).square() / power.clamp(min=1e-30)).mean())
@@ -119,7 +124,8 @@ class Targets:
             like = nn.functional.one_hot(index, scores.shape[1]).flatten(0, 1).double().T @ given
             order = _assigned(like)
         else:
-            right, given = (self._columns(t).movedim(1, 0).flatten(1) for t in (self.values, output))
+            columns = self._columns(self.values), self._given(output)
+            right, given = (t.movedim(1, 0).flatten(1) for t in columns)
             order = torch.corrcoef(torch.cat([right, given])).nan_to_num(0.0)[: len(right), len(right) :].argmax(1)
         sorted_ = torch.arange(len(order))
         return order if torch.equal(order.sort().values, sorted_) and not torch.equal(order, sorted_) else None
@@ -157,6 +163,10 @@ class Targets:
         """Describe a score."""
         return f"is right on {score:.1%}" if self.classes else f"explains {score:.1%} of the variance"
 
+    def _given(self, output: Tensor) -> Tensor:
+        """Return numbers that are given as :meth:`_columns` does."""
+        return self._columns(output.double().sigmoid() if self.soft else output)
+
     def _columns(self, numbers: Tensor) -> Tensor:
         """Return numbers as float64 (N, columns, places): dimension 1 holds what may have units of its own."""
         rows = numbers.double().cpu().reshape(self.values.shape)
@@ -168,7 +178,7 @@ class Targets:
         variance = right.var((0, 2), correction=0)
         varying = variance[variance > 1e-12 * variance.max()]
         narrow = NARROW * float(varying.quantile(0.25, interpolation="lower")) if len(varying) else 0.0
-        errors = (self._columns(output) - right).nan_to_num(1e30, 1e30, -1e30)
+        errors = (self._given(output) - right).nan_to_num(1e30, 1e30, -1e30)
         return errors.square() / variance.clamp(min=narrow + 1e-30)[:, None]
 
     def _index(self) -> Tensor:
@@ -226,8 +236,11 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
     if values.is_floating_point():
         if not alike or not bool(torch.isfinite(values).all()) or not float(values.std()) > 0:
             return None
-        if not _logits(values.reshape(len(values), *shape), output.cpu()):
-            return Targets(values.reshape(len(values), *shape), False)
+        values = values.reshape(len(values), *shape)
+        if len(shape) == 1 and shape[0] > 1 and _shares(values):
+            return Targets(values.argmax(1), True)
+        if not _logits(values, output.cpu()):
+            return Targets(values, False, soft=_heat(values, output.cpu()))
     if alike and bool(((values == 0) | (values == 1)).all()):
         values = values.long().reshape(len(values), *shape)
         one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
@@ -248,10 +261,26 @@ def directions(output: Tensor) -> bool:
     return bool(((lengths - 1).abs() < ALMOST).all()) and bool((output < 0).any())
 
 
+def _shares(values: Tensor) -> bool:
+    """Return whether rows are shares of classes, as where labels are smoothed or samples mixed."""
+    sums = bool(((values.double().sum(1) - 1).abs() < ALMOST).all())
+    classes = values.argmax(1)
+    return sums and bool((values >= 0).all()) and bool((classes != classes[0]).any())
+
+
+def _heat(values: Tensor, output: Tensor) -> bool:
+    """Return whether numbers are maps of which most is 0 and the peaks are 1, answered by logits."""
+    maps = values.dim() > 2 and bool(((values >= 0) & (values <= 1)).all()) and bool((values == 1).any())
+    return maps and float(values.double().mean()) < FAINT and _beyond(values, output)
+
+
 def _logits(values: Tensor, output: Tensor) -> bool:
     """Return whether numbers that are 0 and 1 only are answered by logits, and not by numbers about as large."""
-    if not bool(((values == 0) | (values == 1)).all()):
-        return False
+    return bool(((values == 0) | (values == 1)).all()) and _beyond(values, output)
+
+
+def _beyond(values: Tensor, output: Tensor) -> bool:
+    """Return whether numbers from 0 to 1 are answered by others that fit them better behind a sigmoid."""
     output = output.reshape(len(output), *values.shape[1:])
     near = float(((output > -0.5) & (output < 1.5)).double().mean())
     errors = [float((y.double() - values.to(y.device)).square().mean()) for y in (output.sigmoid(), output)]

@@ -108,7 +108,7 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         turned["transposed in space"] = weight.transpose(2, 3)
     for how, changed in _laid_out(weight).items():
         turned[f"taken as stored with {how}"] = changed
-    if weight.dim() == 2 and math.prod(places) == weight.shape[1]:
+    if places and weight.dim() == 2 and math.prod(places) == weight.shape[1]:
         last = weight.reshape(len(weight), *places[1:], places[0])
         turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
     for text, changed in turned.items():
