@@ -80,6 +80,8 @@ def test_large_integers(engine: str, count: int) -> None:
         x, y = rng.choice(np.array(LARGE[:count]), (2, *shape))
         for kind in ("add", "sub", "mul", "maximum", "minimum"):
             taken += compare(engine, f"float.{kind}", {}, [x, y], shape, "int64")
+        for rounding, divisor in ((r, d) for r in ("floor", "trunc") for d in (y, rng.integers(-9, 9, shape))):
+            taken += compare(engine, "float.integer_divide", {"rounding": rounding}, [x, divisor], shape, "int64")
         for fn in ("sum", "prod", "amax", "amin", "argmax"):
             attrs = {"fn": fn, "dims": [1], "keepdim": size == 17}
             taken += compare(engine, "float.reduce", attrs, [x], (2, 1) if size == 17 else (2,), "int64")

@@ -377,7 +377,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(("float.prelu", "float.scale_shift", "float.group_norm", "group_norm"), channels),
     **dict.fromkeys(("matmul", "float.matmul"), matmul),
     **dict.fromkeys(("add", "mul", "float.add", "float.sub", "float.mul", "float.div", "float.masked_fill"), pairs),
-    **dict.fromkeys(("float.maximum", "float.minimum"), pairs),
+    **dict.fromkeys(("float.maximum", "float.minimum", "float.integer_divide"), pairs),
     **dict.fromkeys(("softmax", "float.softmax", "float.log_softmax"), softmax),
     **dict.fromkeys(("mean", "float.mean", "float.reduce"), reduced),
     **dict.fromkeys(("reshape", "permute", "expand", "slice", "roll", "pad"), moved),

@@ -113,6 +113,9 @@ CASES: dict[str, Case] = {
     "float.unary": ({"fn": "pow", "exponent": 2.0}, {}, [f(None, 3)], f(None, 3)),
     "float.affine_scalar": ({"mul": 1.0, "add": 0.5}, {}, [f(None, 3)], f(None, 3)),
     **{f"float.{k}": ({}, {}, [f(None, 3), f(1, 3)], f(None, 3)) for k in ("add", "sub", "mul", "div")},
+    "float.integer_divide": (
+        {"rounding": "floor"}, {}, [f(None, 3, dtype="int64"), f(1, 3, dtype="int64")], f(None, 3, dtype="int64")
+    ),
     "float.mean": ({"dims": [1], "keepdim": False}, {}, [f(None, 3)], f(None)),
     "float.avg_pool": (pool(count_include_pad=True), {}, [f(None, 3, 8, 8)], f(None, 3, 4, 4)),
     "float.adaptive_avg_pool": ({"output_size": [2, 5]}, {}, [f(None, 3, 8, 8)], f(None, 3, 2, 5)),

@@ -22,6 +22,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "doubled": ("float.affine_scalar", {"mul": 2.0, "add": -1.0}),
     "negated": ("float.affine_scalar", {"mul": -3.0, "add": 5.0}),
     "filled": ("float.masked_fill", {"value": -5.0}), "filled above": ("float.masked_fill", {"value": 9.0}),
+    "quotient": ("float.integer_divide", {"rounding": "floor"}),
+    "quotient to 0": ("float.integer_divide", {"rounding": "trunc"}),
     "least": ("float.clamp", {"min": 1, "max": None}), "most": ("float.clamp", {"min": None, "max": 3}),
     "both": ("float.clamp", {"min": -2, "max": 4}), "free": ("float.clamp", {"min": None, "max": None}),
 }  # fmt: skip
@@ -30,7 +32,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", KINDS)
 def test_intervals_are_those_of_all_values(case: str) -> None:
     kind, attrs = KINDS[case]
-    two = kind in ("float.add", "float.sub", "float.mul", "float.maximum", "float.minimum")
+    two = kind in ("float.add", "float.sub", "float.mul", "float.maximum", "float.minimum", "float.integer_divide")
     for first, second in itertools.product(ENDS, ENDS if two else [(0, 1)]):
         x, y = (np.arange(low, high + 1) for low, high in (first, second))
         left, right = (a.ravel() for a in np.meshgrid(x, y))

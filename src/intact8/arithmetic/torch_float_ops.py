@@ -195,6 +195,18 @@ def _compare(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     return getattr(torch, a["fn"])(numbers, a["value"])  # type: ignore[no-any-return]
 
 
+def integer_divide(x: Tensor, y: Tensor, rounding: str) -> Tensor:
+    """Return int64 quotients of two int64 tensors, rounded down (floor) or towards 0 (trunc); 0 where y is 0.
+
+    Example:
+        >>> integer_divide(torch.tensor([-7, 7, 1]), torch.tensor([2, -1, 0]), "floor")
+        tensor([-4, -7,  0])
+    """
+    exact = (y == 0) | (y == -1)  # processors end a process that divides by 0, or the least number by −1
+    quotient = torch.div(x, y.masked_fill(exact, 1), rounding_mode=rounding)
+    return torch.where(y == 0, 0, torch.where(y == -1, -x, quotient))
+
+
 def _scatter(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     index = x[1].clamp(0, x[0].shape[a["axis"]] - 1)
     if a["reduce"] == "none":
@@ -255,6 +267,7 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "sub": lambda a, x, p: apply_act(x[0] - x[1], a.get("act"), p),
     "mul": lambda a, x, p: apply_act(x[0] * x[1], a.get("act"), p),
     "div": lambda a, x, p: x[0] / x[1],
+    "integer_divide": lambda a, x, p: integer_divide(x[0], x[1], a["rounding"]),
     "maximum": lambda a, x, p: torch.maximum(x[0], x[1]),
     "minimum": lambda a, x, p: torch.minimum(x[0], x[1]),
     "cumsum": lambda a, x, p: torch.cumsum(x[0], a["axis"]),

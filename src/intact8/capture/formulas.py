@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from intact8.capture.integer_division import operands, whole_quotient
+
 Formula = TypeVar("Formula", bound=Callable[..., Any])
 
 FORMULAS: dict[Any, Callable[..., Any]] = {}
@@ -50,18 +52,24 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     return torch.where(y < 0, -angle, angle)
 
 
-def quotient(x: Any, y: Any, rounding: str) -> tuple[Tensor, Tensor]:
-    """Return x / y, and the same rounded down or towards 0, in the dtype that torch gives."""
-    whole = not any(v.is_floating_point() if isinstance(v, Tensor) else isinstance(v, float) for v in (x, y))
+def quotient(x: Any, y: Any, rounding: str) -> Tensor:
+    """Return x / y, rounded down or towards 0, in the dtype that torch gives."""
+    whole = operands(x, y)
+    if whole is not None:
+        return whole_quotient(*whole[:2], rounding).to(whole[2])
     ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
-    rounded = torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio)
-    return ratio, rounded.long() if whole else rounded
+    return torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio)
 
 
-def rest(x: Tensor, y: Any, rounding: str) -> Tensor:
+def rest(x: Any, y: Any, rounding: str) -> Tensor:
     """Return what a rounded quotient leaves: of floats y times the fraction, which no large number is part of."""
-    ratio, rounded = quotient(x, y, rounding)
-    left: Tensor = (ratio - rounded) * y if rounded.is_floating_point() else x - rounded * y
+    whole = operands(x, y)
+    if whole is not None:
+        one, other, dtype = whole
+        return (one - whole_quotient(one, other, rounding) * other).to(dtype)
+    x = x if isinstance(x, Tensor) else torch.full_like(y, x)
+    ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
+    left: Tensor = (ratio - (torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio))) * y
     return left
 
 
@@ -74,19 +82,19 @@ def fmod(x: Tensor, y: Any) -> Tensor:
 @formula("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor")
 def remainder(x: Any, y: Any) -> Tensor:
     """Compute the remainder that has the sign of y."""
-    return rest(x if isinstance(x, Tensor) else torch.full_like(y, x), y, "floor")
+    return rest(x, y, "floor")
 
 
 @formula("div.Tensor_mode div.Scalar_mode")
 def divide(x: Tensor, y: Any, *, rounding_mode: str | None) -> Tensor:
     """Compute a rounded quotient."""
-    return torch.true_divide(x, y) if rounding_mode is None else quotient(x, y, rounding_mode)[1]
+    return torch.true_divide(x, y) if rounding_mode is None else quotient(x, y, rounding_mode)
 
 
 @formula("floor_divide.default floor_divide.Scalar")
 def floor_divide(x: Tensor, y: Any) -> Tensor:
     """Compute a quotient rounded down."""
-    return quotient(x, y, "floor")[1]
+    return quotient(x, y, "floor")
 
 
 @formula("__rshift__.Scalar bitwise_right_shift.Tensor_Scalar")

@@ -47,6 +47,21 @@ def _binary(kind: str) -> Rule:
     return rule
 
 
+def _integer_divide(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Return the quotient of integers: Div rounds towards 0, and may divide neither by 0 nor the least number by −1."""
+    zero, one, minus = (b.constant(np.int64(n), "number") for n in (0, 1, -1))
+    by_zero, by_minus = (b.node("Equal", [x[1], n]) for n in (zero, minus))
+    divisor = b.node("Where", [b.node("Or", [by_zero, by_minus]), one, x[1]])
+    quotient = b.node("Div", [x[0], divisor])
+    if op.attrs["rounding"] == "floor":
+        left = b.node("Sub", [x[0], b.node("Mul", [quotient, divisor])])
+        other_sign = b.node("Xor", [b.node("Less", [left, zero]), b.node("Less", [divisor, zero])])
+        down = b.node("And", [b.node("Not", [b.node("Equal", [left, zero])]), other_sign])
+        quotient = b.node("Where", [down, b.node("Sub", [quotient, one]), quotient])
+    quotient = b.node("Where", [by_minus, b.node("Sub", [zero, x[0]]), quotient])
+    return b.node("Where", [by_zero, zero, quotient])
+
+
 def _one(kind: str) -> Rule:
     return lambda b, op, x, inputs, y: b.node(kind, [_as_float(b, x[0], inputs[0])])
 
@@ -345,6 +360,7 @@ RULES: dict[str, Rule] = {
     "sub": _binary("Sub"),
     "mul": _binary("Mul"),
     "div": _binary("Div"),
+    "integer_divide": _integer_divide,
     "maximum": _extreme("maximum"),
     "minimum": _extreme("minimum"),
     "cumsum": _cumsum,

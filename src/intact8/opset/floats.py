@@ -220,6 +220,27 @@ def _mean(t: Mapping[str, Any], x: list[Array]) -> Array:
     return np.asarray(x[0].mean(axis=tuple(t["dims"]), keepdims=t["keepdim"], dtype=np.float64))
 
 
+def _integer_divide(call: Call) -> Array:
+    x, y = (np.asarray(v, np.int64) for v in call.x)
+    divisor = np.where((y == 0) | (y == -1), 1, y)
+    quotient = x // divisor
+    if call.attrs["rounding"] == "trunc":
+        quotient = quotient + ((quotient < 0) & (quotient * divisor != x))
+    return np.where(y == 0, 0, np.where(y == -1, -x, quotient))
+
+
+def _quotients(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
+    """Return the ends of quotients, which rise or fall with either operand, on either side of a divisor of 0."""
+    (least, most), (low, high) = x
+    if UNKNOWN in x[:1]:
+        return None
+    divisors = [*({max(low, 1), high} if high > 0 else ()), *({low, min(high, -1)} if low < 0 else ())]
+    pairs = [(a, b) for a in (least, most) for b in divisors]
+    floor = op.attrs["rounding"] == "floor"
+    whole = [a // b if floor or (a < 0) == (b < 0) else -(-a // b) for a, b in pairs]
+    return ends([*whole, *([0] if low <= 0 <= high else [])])
+
+
 def _masked_fill(call: Call) -> Array:
     return np.where(call.x[1], call.x[0].dtype.type(call.attrs["value"]), call.x[0])
 
@@ -320,6 +341,16 @@ KINDS = (
     elementwise("float.minimum", "min(x, y), broadcasting", SUMS, lambda t, x: np.minimum(*x), 2, interval=_smaller),
     elementwise(
         "float.div", "x / y, broadcasting", REAL, lambda t, x: np.true_divide(x[0], x[1]), 2, creates_special=always
+    ),
+    island(
+        "float.integer_divide",
+        "x / y of integers, broadcasting, rounded down (floor) or towards 0 (trunc); 0 where y is 0",
+        (signature(INT, INT, gives=INT),),
+        broadcasting,
+        _integer_divide,
+        inputs=2,
+        attrs={"rounding": one_of("floor", "trunc")},
+        interval=_quotients,
     ),
     elementwise(
         "float.mean",

@@ -98,6 +98,17 @@ def _extreme(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
     return build
 
 
+def _integer_divide(ctx: OpContext) -> Port:
+    """Build a quotient of integers, below 2²⁴: float32 knows on which side of a whole number they lie."""
+    x, y = (cast(v.port, np.float32) for v in ctx.inputs)
+    zero = port(ov.equal(y, scalar(0.0)))
+    ratio = port(ov.divide(x, port(ov.select(zero, scalar(1.0), y))))
+    whole = ov.floor(ratio)
+    if ctx.op.attrs["rounding"] == "trunc":
+        whole = ov.select(port(ov.less(ratio, scalar(0.0))), port(ov.ceiling(ratio)), port(whole))
+    return cast(port(ov.select(zero, scalar(0.0), port(whole))), np.int64)
+
+
 def _cumsum(ctx: OpContext) -> Port:
     x = cast(ctx.inputs[0].port, ctx.out.dtype)
     return port(ov.cum_sum(x, ov.constant(np.int64(ctx.op.attrs["axis"]))))
@@ -328,6 +339,7 @@ FLOATS: dict[str, Callable[[OpContext], Port]] = {
     "div": _div,
     "maximum": _extreme(ov.maximum),
     "minimum": _extreme(ov.minimum),
+    "integer_divide": _integer_divide,
     "cumsum": _cumsum,
     "gather": _gather,
     "scatter": _scatter,
