@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from intact8.capture.decisions import only_decide
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY, INTEGER_KINDS, LIGHT
 from intact8.fusion.activations import clamp_act, compose, never_negative
@@ -180,6 +181,7 @@ def _fuse_residuals(work: Rewriter) -> None:
 
 
 def _fuse_activations(work: Rewriter, tensors: Mapping[str, Tensor], leaky: bool) -> None:
+    deciding = only_decide(work.graph)
     for node in list(work.graph):
         if node.op not in ("relu", "clamp", "leaky_relu", "prelu") or node.dtype != "float32":
             continue
@@ -192,6 +194,8 @@ def _fuse_activations(work: Rewriter, tensors: Mapping[str, Tensor], leaky: bool
             work.put(replace(before, source=before.parts + node.parts))
             work.drop(node, before.name)
         elif clamp is not None and before.op in CARRIES_CLAMP and work.only_user(before.name):
+            if node.op != "relu" and node.name in deciding:
+                continue
             if act is not None and act["kind"] != "clamp":
                 continue
             work.merge(before, node, attrs={**before.attrs, "act": clamp if act is None else compose(act, clamp)})

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from intact8.capture.decisions import only_decide
 from intact8.capture.graph import Graph, Node
-from intact8.capture.operations import HEAVY, LIGHT, NONLINEAR
+from intact8.capture.operations import HEAVY, LIGHT, NONLINEAR, UNIVARIATE
 from intact8.placement.error_amplification import amplifying
 
 _NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
@@ -50,6 +51,9 @@ def partition(
     network input is on a grid where what follows leads to a convolution, or to an output without a float operation
     between; a move of one that only float operations read takes what was given. Constants follow their users.
 
+    A function of one number of which only comparisons and casts to integers are made stays float as well: the ends of a
+    clamp, or the signs that a function gives, lie between the numbers of a grid.
+
     What nothing but float operations and the network's results read of a convolution or linear map, directly or behind
     moves, is not rounded to a grid at all: its sums become float32.
 
@@ -62,7 +66,7 @@ def partition(
         shared: whether sums become float32 also where some of their readers are layers on integers.
     """
     reasons: dict[str, str] = {}
-    steep = amplifying(graph)
+    steep = amplifying(graph) | _decisive(graph)
     for node in graph:
         reason = forced.get(node.name) or _incapable(node, graph, nonlinear) or steep.get(node.name)
         if reason is not None and node.op not in ("input", "constant"):
@@ -92,6 +96,13 @@ def partition(
         if name in forced or not (graph.nodes[name].moves or _is_index(graph.nodes[name], graph))
     }
     return Partition(frozenset(integer), frozenset(dequantized), listed)
+
+
+def _decisive(graph: Graph) -> dict[str, str]:
+    """Return the functions of one number whose results are only compared, or cast to integers, and why they stay so."""
+    found = only_decide(graph)
+    why = "it is compared, or cast to integers, and the numbers of a grid are others than those that it gives"
+    return {n.name: why for n in graph if n.name in found and (n.op == "table" or n.op in UNIVARIATE)}
 
 
 def _float_results(
