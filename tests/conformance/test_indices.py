@@ -85,9 +85,15 @@ def test_large_integers(engine: str, count: int) -> None:
         for fn in ("sum", "prod", "amax", "amin", "argmax"):
             attrs = {"fn": fn, "dims": [1], "keepdim": size == 17}
             taken += compare(engine, "float.reduce", attrs, [x], (2, 1) if size == 17 else (2,), "int64")
+        mask = x > 0
+        for number in (2**53, 2**53 + 1, -(2**62) - 1):
+            taken += compare(engine, "float.affine_scalar", {"mul": number, "add": 1}, [x], shape, "int64")
+            taken += compare(engine, "float.affine_scalar", {"mul": 1, "add": number}, [x], shape, "int64")
+            taken += compare(engine, "float.clamp", {"min": number, "max": None}, [x], shape, "int64")
+            taken += compare(engine, "float.masked_fill", {"value": number}, [x, mask], shape, "int64")
         taken += compare(engine, "float.argsort", {"axis": 1, "descending": True}, [x], shape, "int64")
         taken += compare(engine, "float.cumsum", {"axis": 1}, [x], shape, "int64")
         for fn in ("eq", "ne", "lt", "le", "gt", "ge"):
-            for number in (0.5, 2.0**24, 2.0**31):
+            for number in (0.5, 2.0**24, 2.0**31, 2**53, 2**53 + 1, -(2**63) + 1):
                 taken += compare(engine, "float.compare", {"fn": fn, "value": number}, [x], shape, "bool")
     assert taken or engine == "openvino"  # which takes no integers that nothing bounds

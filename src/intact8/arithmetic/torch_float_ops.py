@@ -191,7 +191,8 @@ def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 def _compare(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     """Compare with a number, which torch rounds to float32 beside integers."""
-    numbers = x[0] if x[0].is_floating_point() else x[0].double()
+    whole = isinstance(a["value"], int) and abs(a["value"]) < 1 << 63
+    numbers = x[0] if x[0].is_floating_point() or whole else x[0].double()
     return getattr(torch, a["fn"])(numbers, a["value"])  # type: ignore[no-any-return]
 
 

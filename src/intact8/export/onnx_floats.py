@@ -62,6 +62,10 @@ def _integer_divide(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: T
     return b.node("Where", [by_zero, zero, quotient])
 
 
+FLOAT64_INTEGERS = 1 << 53
+"""Integers below it are exact in float64, in which integers are compared with smaller numbers, whole or not."""
+
+
 def _one(kind: str) -> Rule:
     return lambda b, op, x, inputs, y: b.node(kind, [_as_float(b, x[0], inputs[0])])
 
@@ -339,9 +343,11 @@ def _masked_fill(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tens
 
 def _compare(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     kinds = {"eq": "Equal", "ne": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
-    dtype = "float32" if inputs[0].dtype == "float32" else "float64"  # exact for the integers a model compares
+    dtype, number = "float32" if inputs[0].dtype == "float32" else "float64", op.attrs["value"]
+    if dtype == "float64" and isinstance(number, int) and FLOAT64_INTEGERS <= abs(number) < 1 << 63:
+        dtype = "int64"
     (value,) = _common(b, x, inputs, dtype)
-    result = b.node(kinds[op.attrs["fn"]], [value, b.constant(np.array(op.attrs["value"], dtype), "value")])
+    result = b.node(kinds[op.attrs["fn"]], [value, b.constant(np.array(number, dtype), "value")])
     return b.node("Not", [result]) if op.attrs["fn"] == "ne" else result
 
 

@@ -37,7 +37,7 @@ WHOLE_TYPES = {"int64": WHOLE_INT64, "bool": WHOLE_BYTES, "uint8": WHOLE_BYTES}
 RESULTS = {"float32": FLOATS, "int64": INT64, "bool": BOOL}
 
 LARGEST = 2.0**53
-"""Integers up to it are exact in float64, which holds the numbers of instructions."""
+"""Integers below it are exact in float64, which holds the numbers of instructions."""
 
 
 def chain(ctx: OpContext, inputs: Sequence[Value], code: Code, grids: Sequence[tuple[int, float]] = ()) -> Value | None:
@@ -55,7 +55,7 @@ def chain(ctx: OpContext, inputs: Sequence[Value], code: Code, grids: Sequence[t
     if rank > MAX_RANK or (dtype not in RESULTS and "lo" not in ctx.op.attrs):
         return None
     whole = dtype in ("int64", "bool") and all(x.dtype != "float32" for x in inputs)
-    if whole and any(abs(n) > LARGEST for _, _, _, *numbers in code for n in numbers if np.isfinite(n)):
+    if whole and any(abs(n) >= LARGEST for _, _, _, *numbers in code for n in numbers if np.isfinite(n)):
         return None
     fields = NO_GRID | {"type": RESULTS.get(dtype, GRID)}
     if dtype == "uint8":
