@@ -56,7 +56,8 @@ def quotient(x: Any, y: Any, rounding: str) -> Tensor:
     """Return x / y, rounded down or towards 0, in the dtype that torch gives."""
     whole = operands(x, y)
     if whole is not None:
-        return whole_quotient(*whole[:2], rounding).to(whole[2])
+        found: Tensor = whole_quotient(*whole[:2], rounding)
+        return found.to(whole[2])
     ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
     return torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio)
 
@@ -66,7 +67,8 @@ def rest(x: Any, y: Any, rounding: str) -> Tensor:
     whole = operands(x, y)
     if whole is not None:
         one, other, dtype = whole
-        return (one - whole_quotient(one, other, rounding) * other).to(dtype)
+        found: Tensor = one - whole_quotient(one, other, rounding) * other
+        return found.to(dtype)
     x = x if isinstance(x, Tensor) else torch.full_like(y, x)
     ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
     left: Tensor = (ratio - (torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio))) * y

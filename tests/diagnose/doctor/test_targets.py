@@ -168,9 +168,9 @@ def test_heat_maps_are_answered_by_logits() -> None:
     maps[:, :, 2, 3], maps[:, :, 2, 2], maps[4:, 0] = 1.0, 0.6, 0.0
     logits = maps.clamp(0.01, 0.99).logit()
     found = targets_of(batches(torch.randn(8, 3), maps), 1, logits)
-    assert found is not None and found.soft and found.score(logits) > 0.9
+    assert found is not None and found.link == "sigmoid" and found.score(logits) > 0.9
     numbers = targets_of(batches(torch.randn(8, 3), maps), 1, maps + 0.1 * torch.randn(8, 2, 6, 6))
-    assert numbers is not None and not numbers.soft
+    assert numbers is not None and not numbers.link
 
 
 def test_rows_of_shares_are_classes() -> None:
@@ -542,3 +542,63 @@ def test_a_column_that_sets_every_scale_of_a_table() -> None:
     recipe = intact8.recipes.weight_only(bits=4)
     first = intact8.doctor(net, ids, calibration=ids, recipe=recipe, remedies=False, seconds=0).findings[0]
     assert (first.place, first.cause) == ("0", "outlier_weight") and "one column" in first.message
+
+
+def test_labels_that_are_no_classes_of_the_outputs() -> None:
+    """Embeddings and reconstructions have other columns than classes; of a language model labels may be its inputs."""
+    torch.manual_seed(0)
+    labels = torch.arange(64) % 6
+    embedded = torch.randn(64, 32)
+    assert targets_of(batches(torch.randn(64, 3), labels), 1, embedded) is None
+    scores = torch.cat([4 * nn.functional.one_hot(labels, 6).float(), torch.randn(64, 26)], 1)
+    assert targets_of(batches(torch.randn(64, 3), labels), 1, scores) is not None
+    words = torch.randint(0, 9, (64, 7))
+    ahead = nn.functional.one_hot(words.roll(-1, 1), 9).float()
+    found = targets_of(batches(words, words), 1, ahead)
+    assert found is not None and found.ahead and found.score(found.taken([ahead])) == 1
+
+
+def test_signs_counts_and_what_is_unknown() -> None:
+    torch.manual_seed(0)
+    x, logits = torch.randn(64, 3), 3 * torch.randn(64, 4)
+    signs = targets_of(batches(x, logits.sign()), 1, logits)
+    assert signs is not None and signs.yes and signs.score(logits) == 1
+    assert targets_of(batches(x, logits.sign() * (logits.abs() > 1)), 1, logits) is None
+    rates = logits.clamp(-2, 3)
+    counts = targets_of(batches(x, torch.poisson(rates.exp())), 1, rates)
+    assert counts is not None and counts.link == "exp" and counts.score(rates) > 0.5
+
+
+def test_a_metric_decides_whether_the_network_is_right() -> None:
+    """Numbers that the labels seem to ask for are not those of this network, of which the metric knows that."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1)).eval()
+    x = torch.randn(384, 6)
+    with torch.no_grad():
+        net[2].weight.mul_(4)
+        y = 100 + 40 * net(x)
+
+    def explained(outputs: Tensor, labels: Tensor) -> float:
+        return float(torch.corrcoef(torch.stack([outputs[:, 0], labels[:, 0]]))[0, 1].clamp(0, 1))
+
+    report = intact8.doctor(net, batches_of(x, y), metric=explained, remedies=False, seconds=0)
+    assert all(f.cause not in FLOAT_CAUSES or f.severity == "note" for f in report.findings), str(report.findings[0])
+    report = intact8.doctor(net, batches_of(x, y), remedies=False, seconds=0)
+    assert report.findings[0].cause in FLOAT_CAUSES
+
+
+def test_masks_may_hold_infinity() -> None:
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.qk = nn.Linear(4, 8)
+            self.register_buffer("mask", torch.full((6, 6), -torch.inf).triu(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k = self.qk(x).chunk(2, -1)
+            y: Tensor = (q @ k.transpose(1, 2) + self.mask).softmax(-1) @ x
+            return y
+
+    report = intact8.doctor(Causal().eval(), torch.randn(256, 6, 4), remedies=False, seconds=0)
+    assert all(f.cause != "not_finite" for f in report.findings)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from intact8.diagnose.doctor.float_causes import MOST
 from intact8.diagnose.doctor.float_network import FloatOutputs
-from intact8.diagnose.doctor.metric_targets import metric_targets
+from intact8.diagnose.doctor.metric_targets import MetricTargets, metric_targets, of_batches, share_by_metric
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets, targets_of
 
@@ -38,6 +38,7 @@ class Answers:
         renumbered: the score if its classes were numbered otherwise, or its numbers were in other units.
         units: weights of the columns of numbers; see Targets.
         loss: the mean loss; see Targets.
+        metric: the user's, where that has another say than the labels.
     """
 
     score: float
@@ -47,6 +48,7 @@ class Answers:
     renumbered: float
     units: Tensor | None = None
     loss: float = float("inf")
+    metric: MetricTargets | None = None
 
     @property
     def guesses(self) -> bool:
@@ -89,11 +91,15 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
     targets = targets_of(samples, inputs, output)
     found = None if targets is None else _judged(exact, targets)
-    if found is None or found.guesses:  # they may be no classes of these outputs, or other numbers
-        other = metric_targets(exact, samples, inputs)
-        by_metric = None if other is None else _judged(exact, other)
-        found = by_metric if found is None or (by_metric is not None and not by_metric.mostly_lost) else found
-    return found
+    if found is not None and not found.mostly_lost:
+        return replace(found, metric=of_batches(exact, samples, inputs))
+    other = metric_targets(exact, samples, inputs)
+    by_metric = None if other is None else _judged(exact, other)
+    share = share_by_metric(exact)
+    if share is not None and share > MOST:  # it is right, and they are no classes of these outputs, or other numbers
+        return None if by_metric is None or by_metric.mostly_lost else by_metric
+    known = found is None or (found.guesses and by_metric is not None and not by_metric.mostly_lost)
+    return by_metric if known else found
 
 
 def _judged(exact: FloatOutputs, targets: Targets) -> Answers | None:

@@ -16,7 +16,7 @@ from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import UNCHANGED, function_of, owner_of, source_of, word_of
-from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, tried_repairs
+from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, answers_with, tried_repairs
 from intact8.simulation.simulation import Simulation
 
 ALL_BUT_A_TENTH = 0.9
@@ -43,6 +43,11 @@ def put_right(
     if answers is None or not helping:
         return list(known)
     best, prepared = _most_likely(sim, answers, samples, known, helping)
+    while not _better_by_metric(sim, samples, answers, best):
+        helping = [r for r in helping if r is not best]
+        if not helping:
+            return list(known)
+        best, prepared = _most_likely(sim, answers, samples, known, helping)
     cause, place = best.repair.cause, NETWORK if prepared else owner_of(sim, best.repair.node.name)
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
@@ -89,6 +94,14 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
     gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
     return [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
+
+
+def _better_by_metric(sim: Simulation, samples: Samples, answers: Answers, found: Repaired) -> bool:
+    """Return whether the user's metric, if there is one, is no lower with a repair."""
+    if answers.metric is None:
+        return True
+    before, (after,) = answers_with(sim, samples, [found.repair], answers.metric)
+    return after is None or not answers.metric.of_batches(after) < answers.metric.of_batches(before)
 
 
 def _most_likely(

@@ -175,12 +175,12 @@ class FloatOutputs:
         varying = zip(sim.graph.outputs, zip(*map(self._varying, self.outputs), strict=True), strict=True)
         self.weights = [_weights(sim.graph, name, list(ys)) for name, ys in varying]
         self.power = self._power()
-        self.score = self._score(self.outputs)
+        self.score = self.score_of(self.outputs)
 
     def noise(self, sim: Simulation) -> tuple[float, float]:
         """Return the noise over signal of the outputs, Σ(ŷ − y)²/Σy², and the metric (NaN without one)."""
         found = [outputs_of(sim, batch) for batch in self.samples]
-        return self._noise(found), self._score(found)
+        return self._noise(found), self.score_of(found)
 
     def weigh(self, units: Tensor | None) -> None:
         """Count the noise of every column of the first output by a weight of its own, if any is given."""
@@ -194,7 +194,7 @@ class FloatOutputs:
         other = copy.copy(self)
         other.outputs = [[y for y in leaves(network(batch)) if isinstance(y, Tensor)] for batch in self.samples]
         other.power = other._power()
-        return other._score(self.outputs)
+        return other.score_of(self.outputs)
 
     def _by_output(self) -> list[list[Tensor]]:
         return [list(ys) for ys in zip(*self.outputs, strict=True)]
@@ -229,7 +229,8 @@ class FloatOutputs:
 
         return replace(METRICS["sqnr"], sums=sums)
 
-    def _score(self, outputs: list[list[Tensor]]) -> float:
+    def score_of(self, outputs: list[list[Tensor]]) -> float:
+        """Return the metric of other outputs for the same samples."""
         if self.metric is None:
             return float("nan")
         if self.metric == "signal":

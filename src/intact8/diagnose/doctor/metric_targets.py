@@ -16,6 +16,10 @@ from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.evaluation_scores import numbers_of
 
+NO_MEAN = 0.05
+"""Difference between a metric of batches and the mean of those of their samples from which it is no mean of samples, as
+a share of variance is none: then it says nothing of single ones."""
+
 FAILS = (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """What metrics raise of outputs that make no sense, as a repair may give."""
 
@@ -64,6 +68,17 @@ class MetricTargets(Targets):
             start += len(batch)
         return torch.cat(parts).nan_to_num(0.0, 0.0, 0.0)
 
+    def of_batches(self, output: Tensor) -> float:
+        """Return the mean of the metric over whole batches; NaN where it gives no number."""
+        total, start = 0.0, 0
+        for batch in self.samples:
+            try:
+                total += float(self._called(output[start : start + len(batch)], batch.batch).mean()) * len(batch)
+            except FAILS:
+                return math.nan
+            start += len(batch)
+        return total / max(start, 1)
+
     def renumbered(self, output: Tensor) -> float:
         """Return the score: there are no units that could be others."""
         return self.score(output)
@@ -103,6 +118,21 @@ class MetricTargets(Targets):
         return torch.as_tensor(found, dtype=torch.float64).reshape(-1)
 
 
+def share_by_metric(exact: FloatOutputs) -> float | None:
+    """Return how far the metric goes from that of answers to other samples to 1; None where it is not from 0 to 1."""
+    if exact.metric is None or isinstance(exact.metric, str):
+        return None
+    try:
+        others = exact.score_of(
+            [[y.roll(max(1, len(y) // 2), 0) if y.dim() else y for y in ys] for ys in exact.outputs]
+        )
+    except FAILS:
+        return None
+    if not 0 <= others <= 1 or not 0 <= exact.score <= 1:
+        return None
+    return (exact.score - others) / max(1 - others, 1e-30)
+
+
 def metric_targets(exact: FloatOutputs, samples: Samples, inputs: int) -> MetricTargets | None:
     """Return targets of the metric with which outputs are compared; None where it has none, or gives other numbers.
 
@@ -111,6 +141,20 @@ def metric_targets(exact: FloatOutputs, samples: Samples, inputs: int) -> Metric
         samples: the samples.
         inputs: number of the network's inputs.
     """
+    targets = of_batches(exact, samples, inputs)
+    if targets is None:
+        return None
+    rows = torch.cat([targets.taken(ys) for ys in exact.outputs])
+    found, others = targets.rights(rows), targets.rights(rows.roll(max(1, len(rows) // 2), 0))
+    if not 0 <= float(found.min()) <= float(found.max()) <= 1:
+        return None
+    if abs(float(found.mean()) - exact.score) > NO_MEAN:
+        return None
+    return replace(targets, guessed=float(others.clamp(0, 1).mean()))
+
+
+def of_batches(exact: FloatOutputs, samples: Samples, inputs: int) -> MetricTargets | None:
+    """Return the metric as targets that may know whole batches only; None where there is none, or nothing fits it."""
     first = exact.outputs[0]
     alike = all([tuple(y.shape[1:]) for y in ys] == [tuple(y.shape[1:]) for y in first] for ys in exact.outputs)
     whole = all(
@@ -120,13 +164,7 @@ def metric_targets(exact: FloatOutputs, samples: Samples, inputs: int) -> Metric
     )
     if exact.metric is None or isinstance(exact.metric, str) or not alike or not whole:
         return None
-    shapes = tuple(tuple(y.shape[1:]) for y in first)
-    targets = MetricTargets(
-        torch.zeros(len(samples)), False, metric=exact.metric, rebuild=exact.rebuild, samples=samples, shapes=shapes,
-        inputs=inputs,
+    return MetricTargets(
+        torch.zeros(len(samples)), False, metric=exact.metric, rebuild=exact.rebuild, samples=samples,
+        shapes=tuple(tuple(y.shape[1:]) for y in first), inputs=inputs,
     )  # fmt: skip
-    rows = torch.cat([targets.taken(ys) for ys in exact.outputs])
-    found, others = targets.rights(rows), targets.rights(rows.roll(max(1, len(rows) // 2), 0))
-    if not 0 <= float(found.min()) <= float(found.max()) <= 1:
-        return None
-    return replace(targets, guessed=float(others.clamp(0, 1).mean()))

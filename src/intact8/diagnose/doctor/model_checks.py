@@ -47,10 +47,10 @@ def training_mode(model: nn.Module) -> list[Finding]:
 
 
 def not_finite(model: nn.Module) -> list[Finding]:
-    """Return the finding of parameters and buffers that hold NaN or infinity."""
+    """Return the finding of parameters and buffers that hold NaN or infinity; masks may hold infinity beside 0."""
     counts: dict[str, int] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) and not is_mask(tensor):
             counts[name] = int((~torch.isfinite(tensor)).sum())
     if not counts:
         return []
@@ -61,6 +61,13 @@ def not_finite(model: nn.Module) -> list[Finding]:
     place = first.rpartition(".")[0] if len(places) == 1 else ""
     remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
     return [Finding("not_finite", place or NETWORK, "error", message, remedy, evidence={"values": counts})]
+
+
+def is_mask(tensor: Tensor) -> bool:
+    """Return whether a buffer holds one number, and infinity of one sign, as what is added to scores."""
+    rest = tensor[torch.isfinite(tensor)]
+    one = not isinstance(tensor, nn.Parameter) and bool((rest == 0).all()) and len(rest) > 0
+    return one and not bool(torch.isnan(tensor).any())
 
 
 def rounded(model: nn.Module) -> list[Finding]:
@@ -185,7 +192,8 @@ def overflowing(sim: Simulation, samples: Samples) -> list[Finding]:
                 if node.name in values:
                     continue
                 y = values[node.name] = compute(node, [values[name] for name in node.inputs])
-                bad = 0 if not y.is_floating_point() else int((~torch.isfinite(y)).sum())
+                whole = not y.is_floating_point() or (node.op == "constant" and is_mask(y))
+                bad = 0 if whole else int((~torch.isfinite(y)).sum())
                 if bad and all(bool(torch.isfinite(values[name]).all()) for name in node.inputs):
                     message = f"{bad} of its {y.numel()} results are NaN or infinite, though its inputs are not"
                     return [Finding("not_finite", node.name, "error", message, f"{TRAIN_ON}, or check the inputs")]

@@ -22,7 +22,7 @@ from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import RANKED, examine
 from intact8.diagnose.doctor.findings import ordered, tolerated
 from intact8.diagnose.doctor.float_causes import refused
-from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric, labels_of
 from intact8.diagnose.doctor.model_checks import (
     ANOTHER,
     changed_since,
@@ -37,7 +37,7 @@ from intact8.diagnose.doctor.remedies import Candidate
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
-from intact8.diagnose.doctor.targets import directions
+from intact8.diagnose.doctor.targets import beyond_classes, directions
 from intact8.diagnose.evaluation_scores import require_classes
 from intact8.diagnose.executors import unquantized
 from intact8.errors import InputError, StateError
@@ -277,5 +277,8 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     if classes and samples.has_labels(inputs):
         with unquantized(sim), torch.no_grad():
             first = sim.outputs_of(samples.batches[0].inputs)[0]
-        return ("signal", "signal") if directions(first) else (ACCURACY, accuracy)
+        labels = [labels_of(batch.batch, inputs) for batch in samples]
+        given = [y.flatten() for y in labels if isinstance(y, Tensor)]
+        none = directions(first) or (bool(given) and beyond_classes(torch.cat(given), first))
+        return ("signal", "signal") if none else (ACCURACY, accuracy)
     return ("agreement", "agreement") if classes else ("signal", "signal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -34,6 +34,18 @@ NARROW = 1e-3
 share: a pixel that is always black has no variance of its own to count errors by."""
 
 
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {"": lambda y: y, "sigmoid": torch.sigmoid, "exp": torch.exp}
+"""Functions of what is given that may be compared with numbers."""
+
+UNSEEN, COUNTED = 1.25, 0.3
+"""How many times as many scores as classes there are from which that is asked; and the share of the variance that the
+exponential of outputs must explain beyond what they do themselves where counts are to be foretold."""
+
+SEVERAL, SEEN = 5, 0.15
+"""Classes below which samples may lack any number of them; and the share of answers beyond the classes of all samples,
+which are all there up to the largest one, from which outputs are no scores of classes."""
+
+
 @dataclass(frozen=True)
 class Targets:
     """The right answers to some samples.
@@ -42,20 +54,25 @@ class Targets:
         values: class indices, int64 (N, …), for scores (N, classes, …); or numbers (N, …) of the output's shape.
         classes: whether they are class indices.
         yes: whether these are 0 and 1, no and yes, for one score of yes: its logit, or a probability.
-        soft: whether they are numbers from 0 to 1 whose logits are given, as of heat maps.
+        link: function of what is given that is compared with numbers: "" itself, "sigmoid" of logits, as of heat maps,
+            "exp" of logarithms, as of counts.
+        ahead: whether what is given belongs to the next place, as where a language model's labels are its inputs.
+        last: whether classes are the last dimension though others are as large.
     """
 
     values: Tensor
     classes: bool
     yes: bool = False
-    soft: bool = False
+    link: str = ""
+    ahead: bool = False
+    last: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
 
     def taken(self, outputs: Sequence[Tensor]) -> Tensor:
         """Return what is judged of the network's outputs, (N, …): the first one."""
-        return outputs[0]
+        return outputs[0][:, :-1] if self.ahead else outputs[0]
 
     def at(self, numbers: Tensor, samples: Samples) -> Targets:
         """Return those of the samples of these numbers, int64."""
@@ -165,7 +182,7 @@ class Targets:
 
     def _given(self, output: Tensor) -> Tensor:
         """Return numbers that are given as :meth:`_columns` does."""
-        return self._columns(output.double().sigmoid() if self.soft else output)
+        return self._columns(LINKS[self.link](output.double()))
 
     def _columns(self, numbers: Tensor) -> Tensor:
         """Return numbers as float64 (N, columns, places): dimension 1 holds what may have units of its own."""
@@ -192,7 +209,8 @@ class Targets:
             yes = output.double().reshape(len(output), *self.values.shape[1:])
             probable = bool(((yes >= 0) & (yes <= 1)).all())
             output = torch.stack([1 - yes if probable else torch.zeros_like(yes), yes], 1)
-        scores = output if output.shape[2:] == self.values.shape[1:] else output.movedim(-1, 1)
+        last = self.last or output.shape[2:] != self.values.shape[1:]
+        scores = output.movedim(-1, 1) if last else output
         scores = scores.reshape(len(scores), scores.shape[1], -1)
         return scores[:, :, :: max(1, scores.shape[2] // PLACES)].double().cpu()
 
@@ -240,7 +258,7 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
         if len(shape) == 1 and shape[0] > 1 and _shares(values):
             return Targets(values.argmax(1), True)
         if not _logits(values, output.cpu()):
-            return Targets(values, False, soft=_heat(values, output.cpu()))
+            return _numbers(values, output.cpu())
     if alike and bool(((values == 0) | (values == 1)).all()):
         values = values.long().reshape(len(values), *shape)
         one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
@@ -249,8 +267,51 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
         return None
     places = values.shape[1:]
     count = shape[0] if shape[1:] == places else shape[-1] if shape[:-1] == places else 0
-    fits = count > 1 and int(values.min()) >= 0 and int(values.max()) < count
-    return Targets(values.long(), True) if fits else None
+    if not (count > 1 and int(values.min()) >= 0 and int(values.max()) < count):
+        return None
+    return _classes(Targets(values.long(), True), samples, output.cpu(), shape[:-1] == places)
+
+
+def _classes(found: Targets, samples: Samples, output: Tensor, last: bool) -> Targets | None:
+    """Return the classes of outputs in the form that suits them; None where most answers are no class of any sample."""
+    forms = [found, replace(found, last=True)] if last and output.shape[2:] == found.values.shape[1:] else [found]
+    given = [x for batch in samples for x in batch.inputs[:1]]
+    same = len({x.shape for x in given}) == 1 or len({x.shape[1:] for x in given}) == 1
+    tokens = found.values.dim() == 2 and last and same and given[0].shape[1:] == found.values.shape[1:]
+    if tokens and torch.equal(torch.cat(given).cpu().long(), found.values):
+        forms += [replace(f, values=f.values[:, 1:], ahead=True) for f in forms]
+    if len(output) < len(found):  # of one batch, which tells the form as well
+        forms = [replace(f, values=f.values[: len(output)]) for f in forms]
+    best = max(range(len(forms)), key=lambda i: forms[i].score(forms[i].taken([output])))
+    scores = forms[best]._scores(forms[best].taken([output]))
+    if beyond_classes(found.values, scores):
+        return None
+    return replace(forms[best], values=found.values[:, 1:] if forms[best].ahead else found.values)
+
+
+def _numbers(values: Tensor, output: Tensor) -> Targets | None:
+    """Return numbers that are compared with outputs, or with a function of them that suits them far better."""
+    signs = bool(((values == -1) | (values == 0) | (values == 1)).all()) and bool((values == -1).any())
+    if signs and not bool((values == 0).any()):
+        return Targets((values > 0).long(), True, yes=True)
+    if signs and float((output.abs() < 1.5).double().mean()) < 0.9:
+        return None  # 0 or −1 stands for what is not known
+    if _heat(values, output):
+        return Targets(values, False, link="sigmoid")
+    plain, counts = Targets(values, False), Targets(values, False, link="exp")
+    whole = bool((values >= 0).all()) and bool((values == values.round()).all()) and float(values.max()) > 1
+    better = whole and len(output) == len(values) and counts.score(output) > plain.score(output) + COUNTED
+    return counts if better else plain
+
+
+def beyond_classes(values: Tensor, scores: Tensor) -> bool:
+    """Return whether outputs (N, classes, …) are no scores of classes, by answers beyond those that samples have."""
+    if values.is_floating_point() or values.dtype == torch.bool or int(values.min()) < 0:
+        return False
+    counts = torch.bincount(values.flatten().long().cpu())
+    beyond = float((scores.argmax(1) >= len(counts)).double().mean())
+    whole = len(counts) >= SEVERAL and bool((counts > 0).all())
+    return whole and scores.shape[1] > UNSEEN * len(counts) and beyond > SEEN
 
 
 def directions(output: Tensor) -> bool:

@@ -286,10 +286,17 @@ def answers_with(
                 if given is not None:
                     try:
                         feed = _fed(sim, repair, [node for node in nodes if node.name in affected[i]], values, last)
-                        given.append(judged({**values, **feed}))
+                        given.append(_like(judged({**values, **feed}), plain[-1]))
                     except FAILS:  # it does not fit this network
                         found[i] = None
     return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
+
+
+def _like(found: Tensor, plain: Tensor) -> Tensor:
+    """Return a result that is as large as without the repair."""
+    if found.shape != plain.shape:
+        raise ValueError(f"the result is {tuple(found.shape)}, not {tuple(plain.shape)}")
+    return found
 
 
 def answered_with(sim: Simulation, samples: Samples, repair: Repair, targets: Targets) -> Tensor | None:
