@@ -10,10 +10,6 @@ from tests.diagnose.doctor.planted_blind_fourteenth import FAULTS, SOUND, plant,
 from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 MISSED: dict[str, str] = {
-    "dense_dead_transition": "the statistics of the next batch norm are said not to be those of its inputs",
-    "ftt_loud_queries": "the layer's weights are said to be large, which they are",
-    "points_cancel": "the statistics of the batch norms are said not to be those of their inputs, which they are not",
-    "tcn_half_the_rate": "twice the dilation gives back a part of what half the rate takes",
     "tcn_machine_off": "the calibration data are said to be unlike the data, which they are",
 }
 """What the doctor does not say first, and what it says."""
