@@ -114,16 +114,39 @@ def _count(entry: Any) -> int | None:
     return _count(entry[0]) if isinstance(entry, list | tuple) and entry else None
 
 
-def cut(value: Any, index: Any, whole: int) -> Any:
-    """Return the index dimension 0 of every tensor and array of ``whole`` samples in a nested batch."""
+def cut(batch: Any, index: Any, whole: int) -> Any:
+    """Return the samples of an index in a nested batch of ``whole`` of them.
+
+    Tensors and arrays of so many samples are indexed along dimension 0, and so are lists within the batch that have an
+    entry for each of them, as the targets of detectors.
+
+    Example:
+        >>> cut((torch.arange(3), [{"boxes": 0}, {"boxes": 1}, {"boxes": 2}]), slice(1, 3), 3)
+        (tensor([1, 2]), [{'boxes': 1}, {'boxes': 2}])
+    """
+    return _cut(batch, index, whole, inside=False)
+
+
+def _cut(value: Any, index: Any, whole: int, inside: bool = True) -> Any:
     if isinstance(value, Tensor | np.ndarray):
         return value[index] if value.ndim and len(value) == whole else value
     if isinstance(value, Mapping):
-        return {key: cut(entry, index, whole) for key, entry in value.items()}
+        return {key: _cut(entry, index, whole) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        parts = [cut(entry, index, whole) for entry in value]
+        if inside and len(value) == whole and not all(_holds_samples(entry, whole) for entry in value):
+            parts = [value[i] for i in torch.arange(whole)[index].tolist()]
+        else:
+            parts = [_cut(entry, index, whole) for entry in value]
         return parts if isinstance(value, list) else tuple(parts)
     return value
+
+
+def _holds_samples(value: Any, whole: int) -> bool:
+    """Return whether there is a tensor of so many samples in a part of a batch."""
+    if isinstance(value, Tensor | np.ndarray):
+        return bool(value.ndim) and len(value) == whole
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(_holds_samples(part, whole) for part in parts)
 
 
 def _channels_last(x: Tensor) -> Tensor:
