@@ -602,3 +602,25 @@ def test_masks_may_hold_infinity() -> None:
 
     report = intact8.doctor(Causal().eval(), torch.randn(256, 6, 4), remedies=False, seconds=0)
     assert all(f.cause != "not_finite" for f in report.findings)
+
+
+@pytest.mark.parametrize("form", ["arrays", "dict", "column", "list", "floats"])
+def test_labels_of_many_forms_are_judged(form: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 5)).eval()
+    x = torch.randn(256, 8)
+    with torch.no_grad():
+        net[0].weight.mul_(3)
+        net[2].weight.mul_(3)
+        y = net(x).argmax(1)
+        net[2].weight.data = torch.randn_like(net[2].weight)
+    forms: dict[str, Any] = {
+        "arrays": lambda a, b: (a.numpy(), b.numpy()),
+        "dict": lambda a, b: {"input": a, "labels": b},
+        "column": lambda a, b: (a, b[:, None]),
+        "list": lambda a, b: (a, b.tolist()),
+        "floats": lambda a, b: (a, b.float()),
+    }
+    data = [forms[form](a, b) for a, b in zip(x.split(64), y.split(64), strict=True)]
+    first = intact8.doctor(net, data, remedies=False, seconds=0).findings[0]
+    assert first.cause in FLOAT_CAUSES and first.severity == "error", str(first)

@@ -57,6 +57,8 @@ class Answers:
         Where one class is right for most samples, to foretell the others somewhat is to know something, too.
         """
         chance = self.targets.chance()
+        if chance >= 1:  # all samples are of one class
+            return False
         learned = ABOVE_CHANCE if self.targets.classes else ABOVE_MEAN
         if self.score >= chance + learned * (1 - chance):
             return False

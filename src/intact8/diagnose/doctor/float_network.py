@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,12 @@ from intact8.capture.graph import Graph
 from intact8.capture.operations import TRANSITIONS
 from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk
-from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.evaluate import LABELS
+from intact8.diagnose.doctor.samples import Samples, labels_of
 from intact8.diagnose.evaluation_scores import numbers_of
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity.metrics import METRICS
 from intact8.diagnose.sensitivity.metrics import Metric as Measure
 from intact8.diagnose.shared_calibration import SharedCalibration
-from intact8.errors import InputError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import simulate_captured
 from intact8.simulation.quantized_tensor import real
@@ -97,22 +95,6 @@ def scored(metric: Metric, outputs: Any, batch: Chunk, inputs: int) -> float:
     """
     value = metric(outputs, labels_of(batch.batch, inputs))
     return float(numbers_of(value, metric, "doctor").mean())
-
-
-def labels_of(batch: Any, inputs: int) -> Any:
-    """Return what follows so many inputs in a batch, a tuple where that is several.
-
-    Raises:
-        InputError: the batch has no labels.
-    """
-    if isinstance(batch, Mapping):
-        labels = [batch[key] for key in LABELS if key in batch][:1]
-    else:
-        labels = list(batch[inputs:]) if isinstance(batch, (tuple, list)) else []
-    if not labels:
-        remedy = "give batches (inputs…, labels), or leave the metric out"
-        raise InputError("a metric, and data without labels", where="doctor", remedy=remedy)
-    return labels[0] if len(labels) == 1 else tuple(labels)
 
 
 def outputs_of(sim: Simulation, batch: Chunk) -> list[Tensor]:

@@ -11,14 +11,18 @@ import torch
 from torch import Tensor
 
 from intact8.diagnose.chunks import Chunk, cut
-from intact8.diagnose.doctor.float_network import FloatOutputs, Metric, labels_of
-from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.float_network import FloatOutputs, Metric
+from intact8.diagnose.doctor.samples import Samples, labels_of
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.evaluation_scores import numbers_of
 
 NO_MEAN = 0.05
 """Difference between a metric of batches and the mean of those of their samples from which it is no mean of samples, as
 a share of variance is none: then it says nothing of single ones."""
+
+TRIVIAL = 0.8
+"""Metric of single samples from which it tells nothing of them where answers to others have it as well: one found among
+one."""
 
 FAILS = (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """What metrics raise of outputs that make no sense, as a repair may give."""
@@ -149,6 +153,8 @@ def metric_targets(exact: FloatOutputs, samples: Samples, inputs: int) -> Metric
     if not 0 <= float(found.min()) <= float(found.max()) <= 1:
         return None
     if abs(float(found.mean()) - exact.score) > NO_MEAN:
+        return None
+    if float(others.mean()) > float(found.mean()) - NO_MEAN and float(found.mean()) > TRIVIAL:
         return None
     return replace(targets, guessed=float(others.clamp(0, 1).mean()))
 

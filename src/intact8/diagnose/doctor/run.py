@@ -22,7 +22,7 @@ from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import RANKED, examine
 from intact8.diagnose.doctor.findings import ordered, tolerated
 from intact8.diagnose.doctor.float_causes import refused
-from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric, labels_of
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.model_checks import (
     ANOTHER,
     changed_since,
@@ -261,7 +261,7 @@ def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
 def accuracy(outputs: Any, labels: Any) -> Tensor:
     """Return 1 for every sample whose largest output is its class, the first one of its labels, else 0."""
     y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))
-    classes = (labels[0] if isinstance(labels, tuple) else labels).cpu()
+    classes = torch.as_tensor(labels[0] if isinstance(labels, tuple) else labels).cpu()
     require_classes(classes, y.shape[1], "doctor")
     right: Tensor = y.argmax(1).cpu() == classes
     return right.double()
@@ -273,12 +273,12 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     output = sim.graph.nodes[sim.graph.outputs[0]]
     inputs = len(sim.graph.inputs)
     classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
-    classes = classes and not samples.has_numbers(inputs, output.shape[1:])
-    if classes and samples.has_labels(inputs):
+    labels = samples.labels(inputs)
+    if labels is not None and labels.is_floating_point():
+        classes = classes and tuple(labels.shape[1:]) != tuple(output.shape[1:])
+    elif classes and labels is not None and labels.dim() == 1:
         with unquantized(sim), torch.no_grad():
             first = sim.outputs_of(samples.batches[0].inputs)[0]
-        labels = [labels_of(batch.batch, inputs) for batch in samples]
-        given = [y.flatten() for y in labels if isinstance(y, Tensor)]
-        none = directions(first) or (bool(given) and beyond_classes(torch.cat(given), first))
+        none = directions(first) or beyond_classes(labels, first)
         return ("signal", "signal") if none else (ACCURACY, accuracy)
     return ("agreement", "agreement") if classes else ("signal", "signal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from intact8.capture import Captured
 from intact8.diagnose.chunks import Chunk, chunks, cut
+from intact8.diagnose.evaluate import LABELS
+from intact8.errors import InputError
 
 BATCH = 32
 """Samples per forward, where the network takes any number."""
@@ -54,20 +56,45 @@ class Samples:
         """Return the batches as ``intact8.calibrate`` takes them."""
         return [batch.batch for batch in self.batches]
 
-    def has_labels(self, inputs: int) -> bool:
-        """Return whether one class index per sample follows the network's inputs in every batch."""
-        batch = self.batches[0].batch
-        if not isinstance(batch, (tuple, list)) or len(batch) <= inputs:
-            return False
-        labels = batch[inputs]
-        return isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape == (len(self.batches[0]),)
+    def labels(self, inputs: int) -> Tensor | None:
+        """Return the first of what follows so many inputs in every batch, or labels by name, as one tensor (N, …).
 
-    def has_numbers(self, inputs: int, shape: tuple[Any, ...]) -> bool:
-        """Return whether real numbers of this shape per sample follow the network's inputs."""
-        batch = self.batches[0].batch
-        if not isinstance(batch, (tuple, list)) or len(batch) <= inputs or not isinstance(batch[inputs], Tensor):
-            return False
-        return batch[inputs].is_floating_point() and tuple(batch[inputs].shape[1:]) == tuple(shape)
+        None where there are none, or not as many as samples; lists of numbers and arrays count as tensors.
+        """
+        try:
+            given = [labels_of(batch.batch, inputs) for batch in self.batches]
+        except InputError:
+            return None
+        found = [_numbers(labels[0] if isinstance(labels, tuple) else labels) for labels in given]
+        parts = [t.cpu() for t in found if t is not None and t.dim()]
+        if len(parts) < len(found) or len({t.shape[1:] for t in parts}) != 1 or sum(map(len, parts)) != len(self):
+            return None
+        return torch.cat(parts)
+
+
+def _numbers(value: Any) -> Tensor | None:
+    """Return numbers as a tensor; None for anything else."""
+    if isinstance(value, list) and value and all(isinstance(n, (bool, int, float)) for n in value):
+        return torch.tensor(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return torch.from_numpy(np.ascontiguousarray(value))
+    return value if isinstance(value, Tensor) else None
+
+
+def labels_of(batch: Any, inputs: int) -> Any:
+    """Return what follows so many inputs in a batch, a tuple where that is several.
+
+    Raises:
+        InputError: the batch has no labels.
+    """
+    if isinstance(batch, Mapping):
+        labels = [batch[key] for key in LABELS if key in batch][:1]
+    else:
+        labels = list(batch[inputs:]) if isinstance(batch, (tuple, list)) else []
+    if not labels:
+        remedy = "give batches (inputs…, labels), or leave the metric out"
+        raise InputError("a metric, and data without labels", where="doctor", remedy=remedy)
+    return labels[0] if len(labels) == 1 else tuple(labels)
 
 
 def gather(data: Any, captured: Captured, device: torch.device, limit: int) -> Samples:

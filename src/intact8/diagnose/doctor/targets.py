@@ -193,7 +193,7 @@ class Targets:
         """Return squared errors over the variance of their column, float64 (N, columns, places)."""
         right = self._columns(self.values)
         variance = right.var((0, 2), correction=0)
-        varying = variance[variance > 1e-12 * variance.max()]
+        varying = variance[variance > 1e-12 * right.square().mean((0, 2))]
         narrow = NARROW * float(varying.quantile(0.25, interpolation="lower")) if len(varying) else 0.0
         errors = (self._given(output) - right).nan_to_num(1e30, 1e30, -1e30)
         return errors.square() / variance.clamp(min=narrow + 1e-30)[:, None]
@@ -241,16 +241,15 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
         inputs: number of the network's inputs.
         output: its first output for one or more samples.
     """
-    found = [b.batch[inputs] if isinstance(b.batch, (tuple, list)) and len(b.batch) > inputs else None for b in samples]
-    given = [t.cpu() for t in found if isinstance(t, Tensor)]
-    if len(given) < len(found) or len({t.shape[1:] for t in given}) != 1 or output.dim() < 1 or given[0].dim() < 1:
+    values, shape = samples.labels(inputs), output.shape[1:]
+    if values is None or output.dim() < 1 or not output.is_floating_point():
         return None
-    values, shape = torch.cat(given), output.shape[1:]
-    if len(values) != len(samples):
-        return None
+    if len(shape) == 1 and shape[0] > 1:  # scores of classes, and one number for each sample
+        values = values.squeeze(1) if values.dim() == 2 and values.shape[1] == 1 else values
+        whole = values.dim() == 1 and values.is_floating_point() and bool((values == values.round()).all())
+        whole = whole and bool((values != values[0]).any())
+        values = values.long() if whole else values
     alike = values.shape[1:] == shape or values.shape[1:] == (*shape, 1) or (*values.shape[1:], 1) == shape
-    if not output.is_floating_point():
-        return None
     if values.is_floating_point():
         if not alike or not bool(torch.isfinite(values).all()) or not float(values.std()) > 0:
             return None
@@ -296,7 +295,10 @@ def _numbers(values: Tensor, output: Tensor) -> Targets | None:
         return Targets((values > 0).long(), True, yes=True)
     if signs and float((output.abs() < 1.5).double().mean()) < 0.9:
         return None  # 0 or −1 stands for what is not known
-    if _heat(values, output):
+    two = values.unique()  # type: ignore[no-untyped-call]
+    if len(two) == 2 and bool((two.sum() - 1).abs() < ALMOST) and bool(two[0] > 0) and _beyond(values, output):
+        return Targets((values > two[0]).long(), True, yes=True)  # smoothed
+    if _probable(values, output):
         return Targets(values, False, link="sigmoid")
     plain, counts = Targets(values, False), Targets(values, False, link="exp")
     whole = bool((values >= 0).all()) and bool((values == values.round()).all()) and float(values.max()) > 1
@@ -329,10 +331,12 @@ def _shares(values: Tensor) -> bool:
     return sums and bool((values >= 0).all()) and bool((classes != classes[0]).any())
 
 
-def _heat(values: Tensor, output: Tensor) -> bool:
-    """Return whether numbers are maps of which most is 0 and the peaks are 1, answered by logits."""
-    maps = values.dim() > 2 and bool(((values >= 0) & (values <= 1)).all()) and bool((values == 1).any())
-    return maps and float(values.double().mean()) < FAINT and _beyond(values, output)
+def _probable(values: Tensor, output: Tensor) -> bool:
+    """Return whether numbers from 0 to 1 are answered by logits."""
+    if not bool(((values >= 0) & (values <= 1)).all()) or not _beyond(values, output) or len(output) != len(values):
+        return False
+    maps = values.dim() > 2 and bool((values == 1).any()) and float(values.double().mean()) < FAINT
+    return maps or Targets(values, False, link="sigmoid").score(output) > Targets(values, False).score(output) + COUNTED
 
 
 def _logits(values: Tensor, output: Tensor) -> bool:
