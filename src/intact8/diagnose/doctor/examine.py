@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from torch import Tensor
@@ -13,7 +13,15 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.answers import Answers
 from intact8.diagnose.doctor.best_repair import put_right
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
-from intact8.diagnose.doctor.causes import FAR, RECALIBRATE, STANDS_OUT, Measured, name_calibration_fault, name_cause
+from intact8.diagnose.doctor.causes import (
+    FAR,
+    RECALIBRATE,
+    STANDS_OUT,
+    Cause,
+    Measured,
+    name_calibration_fault,
+    name_cause,
+)
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
 from intact8.diagnose.doctor.exploded import exploded, grown_everywhere, norms, unlike_others
 from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
@@ -142,7 +150,7 @@ def examine(
     measured = [Measured(p, n, (y := noise.get((p, n), 0.0)), e, y > loud) for (p, n), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
-    causes = [(m, name_cause(sim, m, measured, quality)) for m in measured if m.reason[0]]
+    causes = [_named(sim, m, measured, quality) for m in measured if m.reason[0]]
     findings += noise_findings(measured, causes, total, _asked_for(sim))
     cause, text = name_calibration_fault(quality)
     if quality.reach >= FAR and cause == "outlier_sample" and total >= NOTE:
@@ -151,6 +159,17 @@ def examine(
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; {HARMLESS}", RECALIBRATE))
     sites, every = tuple(m.site() for m in measured), len(sim.points) + len(sim.weight_points)
     return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), sites, (len(noise), every))
+
+
+def _named(sim: Simulation, m: Measured, sites: list[Measured], quality: CalibrationQuality) -> tuple[Measured, Cause]:
+    """Return a site and its cause: where that is chance, as samples differ, the next one if that is larger."""
+    cause = name_cause(sim, m, sites, quality)
+    if cause.chance:
+        gains = {reason: gain for reason, gain in m.evidence.gains.items() if reason != m.reason[0]}
+        other = replace(m, evidence=replace(m.evidence, gains=gains))
+        if other.reason[1] > m.reason[1]:
+            return other, name_cause(sim, other, sites, quality)
+    return m, cause
 
 
 def _asked_for(sim: Simulation) -> set[tuple[str, str]]:
