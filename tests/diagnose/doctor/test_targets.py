@@ -22,6 +22,7 @@ from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
 from intact8.diagnose.doctor.targets import Targets, targets_of
+from intact8.diagnose.doctor.trials import standard_errors
 from intact8.diagnose.doctor.untrained import untrained
 
 
@@ -185,8 +186,9 @@ def test_a_rare_yes_that_is_foretold_somewhat_is_no_guess() -> None:
     y = (torch.rand(512, generator=generator) < 0.06).long()
     logits = 2.0 * y + torch.randn(512, generator=generator) - 4.5  # none is 0 or larger, or next to none
     targets = Targets(y, True, yes=True)
-    knows, chance = (Answers(targets.score(z), 0.9, targets, 1.0, 0.0, None, float(targets.losses(z).mean()))
-                     for z in (logits, logits.flip(0)))  # fmt: skip
+    gained = [standard_errors(targets.prior_losses() - targets.losses(z)) for z in (logits, logits.flip(0))]
+    knows, chance = (Answers(targets.score(z), 0.9, targets, 1.0, 0.0, None, gain)
+                     for z, gain in zip((logits, logits.flip(0)), gained, strict=True))  # fmt: skip
     assert knows.score < targets.chance() + 0.01 and not knows.guesses and chance.guesses
 
 

@@ -12,6 +12,7 @@ from intact8.diagnose.doctor.float_network import FloatOutputs
 from intact8.diagnose.doctor.metric_targets import MetricTargets, metric_targets, of_batches, share_by_metric
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets, targets_of
+from intact8.diagnose.doctor.trials import standard_errors
 
 ABOVE_CHANCE = 0.2
 """Share of the way from guessing to always right that a network must have gone to have learned anything."""
@@ -19,8 +20,9 @@ ABOVE_CHANCE = 0.2
 ABOVE_MEAN = 0.05
 """The same where answers are numbers: the share of their variance; some cannot be foretold much better."""
 
-INFORMED = 0.8
-"""Share of the loss of the best answer that is the same for all samples, below which something was learned."""
+INFORMED = 2.0
+"""Standard errors by which the loss is less than that of the best answer which is the same for all samples, from which
+something was learned."""
 
 SURELY_RIGHT = 0.9
 """Share of the way from guessing to always right from which no layer is as it began."""
@@ -37,7 +39,7 @@ class Answers:
         too_large: how many times as large as suits the labels the scores are, a power of two.
         renumbered: the score if its classes were numbered otherwise, or its numbers were in other units.
         units: weights of the columns of numbers; see Targets.
-        loss: the mean loss; see Targets.
+        informed: standard errors by which the loss is less than that of an answer which is the same for all samples.
         metric: the user's, where that has another say than the labels.
     """
 
@@ -47,7 +49,7 @@ class Answers:
     too_large: float
     renumbered: float
     units: Tensor | None = None
-    loss: float = float("inf")
+    informed: float = 0.0
     metric: MetricTargets | None = None
 
     @property
@@ -62,7 +64,7 @@ class Answers:
         learned = ABOVE_CHANCE if self.targets.classes else ABOVE_MEAN
         if self.score >= chance + learned * (1 - chance):
             return False
-        return not (self.targets.classes and chance > MOST and self.loss < INFORMED * self.targets.entropy())
+        return not (self.targets.classes and chance > MOST and self.informed > INFORMED)
 
     @property
     def mostly_lost(self) -> bool:
@@ -109,5 +111,6 @@ def _judged(exact: FloatOutputs, targets: Targets) -> Answers | None:
     if not output.dim() or len(targets) != len(output):
         return None
     factor, losses = targets.tempered(output)
-    renumbered, units, loss = targets.renumbered(output), targets.units(output), float(losses.mean())
-    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, loss)
+    renumbered, units = targets.renumbered(output), targets.units(output)
+    informed = standard_errors(targets.prior_losses() - losses) if targets.classes and len(losses) > 1 else 0.0
+    return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, informed)

@@ -147,10 +147,11 @@ class Targets:
         sorted_ = torch.arange(len(order))
         return order if torch.equal(order.sort().values, sorted_) and not torch.equal(order, sorted_) else None
 
-    def entropy(self) -> float:
-        """Return the mean loss of answers that know nothing but how often every class is right."""
-        share = np.unique(self.values.numpy(), return_counts=True)[1] / self.values.numel()
-        return float(-(share * np.log(share)).sum())
+    def prior_losses(self) -> Tensor:
+        """Return the loss of every sample, float64 (N,), of answers that know how often every class is right only."""
+        index = self._index()
+        share = torch.bincount(index.flatten()).double() / index.numel()
+        return -share[index].log().mean(1)
 
     def units(self, output: Tensor) -> Tensor | None:
         """Return one over the deviation of every column of numbers that all are foretold, where they differ much."""
