@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import Dim, limits_of, names_of
 from intact8.capture.model_code import is_models
 from intact8.capture.names import module_of
+from intact8.capture.operations import FLOAT_KINDS
 from intact8.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -28,6 +30,19 @@ ELSEWHERE = (
 )
 SHORT = ("int8", "int16")
 """Integers that a model may take, and programs compute as int64."""
+
+WIDER = {
+    "bool": ("int64", "float32"),
+    "uint8": ("int64", "float32"),
+    "int64": ("float32",),
+}
+"""Dtype → those that its numbers are converted to where an operation does not take them as they are."""
+
+KEEPING = frozenset({"clamp", "gather", "masked_fill", "maximum", "minimum"})
+"""Operations whose results are among the numbers that they are given, so that bytes remain bytes; and so are those of
+reductions by EXTREMES."""
+
+EXTREMES = frozenset({"amax", "amin", "none"})
 
 PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
 """Remedies that many refusals have."""
@@ -148,7 +163,8 @@ class Call:
         if isinstance(value, Value):
             return value
         if isinstance(value, Tensor):
-            return self.builder.constant(value, self.fx)
+            short = str(value.dtype).removeprefix("torch.") in SHORT
+            return self.builder.constant(value.long() if short else value, self.fx)
         if isinstance(value, Prefix):
             return self.builder.materialize(value, self.fx)
         raise self.error(f"a tensor was expected, not {type(value).__name__}")
@@ -174,19 +190,57 @@ class Call:
         label: str | None = None,
         **attrs: Any,
     ) -> Value:
-        """Append a node. ``out`` (its shape) and ``out_dtype`` default to those of the ATen call."""
+        """Append a node. ``out`` (its shape) and ``out_dtype`` default to those of the ATen call.
+
+        Operands are converted to a dtype that the operation takes. Results that it does not give, of bytes and truth
+        values, are made of its integers: modulo 256, and true where they are not 0.
+        """
         for key, value in attrs.items():
             if isinstance(value, float) and not math.isfinite(value):
                 what = f"the number {value}"
                 why = f"programs hold finite numbers ({key} of {attrs.get('fn') or op})"
                 raise self.error(what, why=why, remedy="use a finite number, such as torch.finfo(torch.float32).max")
+            if isinstance(value, int) and abs(value) >= 1 << 63:
+                why = f"programs hold integers below 2⁶³ in size ({key} of {attrs.get('fn') or op})"
+                raise self.error(f"the number {value}", why=why, remedy="use torch.iinfo(torch.int64).min + 1")
         shape = self.out_shape if out is None else tuple(out)
         kind = out_dtype or self.builder.dtype_of_meta(self.fx)
         if kind in SHORT:
             why = "its results wrap around where those of int64 do not, and programs hold int64"
             raise self.error(f"arithmetic in {kind}", why=why, remedy="convert first: x.long() or x.float()")
-        names = [self.value(v).name for v in inputs]
-        return self.builder.add_node(op, names, attrs, params or {}, shape, kind, self.fx, label)
+        given = [self.value(v) for v in inputs]
+        dtypes = [self.dtype(v) for v in given]
+        found = taken_as(op, dtypes, kind, attrs)
+        if found is None:
+            name, known = attrs.get("fn") or op, sorted({s.result for s in FLOAT_KINDS[op].types})
+            what = f"{name} of {' and '.join(dict.fromkeys(dtypes))} with a result of {kind}"
+            remedy = "convert first: x.float()"
+            raise self.error(what, why=f"programs compute it with results of {' and '.join(known)}", remedy=remedy)
+        names = [self.cast(v, dtype).name for v, dtype in zip(given, found[0], strict=True)]
+        y = self.builder.add_node(op, names, attrs, params or {}, shape, found[1], self.fx, label)
+        keeps = op in KEEPING or attrs.get("fn", attrs.get("reduce")) in EXTREMES
+        return self.narrowed(y, kind, wraps=not keeps)
+
+    def cast(self, x: Any, dtype: str) -> Value:
+        """Return a tensor in another dtype; it is the tensor itself where that is its own."""
+        v = self.value(x)
+        if self.dtype(v) == dtype:
+            return v
+        return self.emit("cast", v, out=self.shape(v), out_dtype=dtype, dtype=dtype)
+
+    def narrowed(self, x: Value, dtype: str, *, wraps: bool = True) -> Value:
+        """Return integers as bytes or truth values where that is the dtype; ``wraps``: they may lie outside 0..255."""
+        shape = self.shape(x)
+        if dtype == self.dtype(x):
+            return x
+        if dtype == "bool":
+            return self.emit("compare", x, out=shape, out_dtype="bool", fn="ne", value=0)
+        if dtype == "uint8" and wraps:
+            count = torch.full([1] * len(shape), 256)
+            times = self.emit("integer_divide", x, count, out=shape, out_dtype="int64", rounding="floor")
+            whole = self.emit("affine_scalar", times, out=shape, out_dtype="int64", mul=256, add=0)
+            x = self.emit("sub", x, whole, out=shape, out_dtype="int64")
+        return self.cast(x, dtype)
 
     def move(self, op: str, *inputs: Any, out: Sequence[Dim], **attrs: Any) -> Value:
         """Append a node that keeps the dtype of its first input."""
@@ -258,6 +312,47 @@ class Call:
         place = f"{path or 'the model itself'} ({kind})" if kind else path or "the model itself"
         line = line_of(self.fx)
         return f"{place}, {line}" if line else place
+
+
+def taken_as(op: str, dtypes: Sequence[str], result: str, attrs: dict[str, Any]) -> tuple[Sequence[str], str] | None:
+    """Return the dtypes in which an operation takes its operands, and that of its result; None where it has none.
+
+    What it does not take as it is becomes wider, and bytes and truth values that it does not give are given as int64.
+
+    Example:
+        >>> taken_as("masked_fill", ["uint8", "bool"], "uint8", {"value": 3})
+        (['int64', 'bool'], 'int64')
+    """
+    kind = FLOAT_KINDS.get(op)
+    if kind is None:
+        return dtypes, result
+    own, more = dtypes[: kind.inputs[1]], dtypes[kind.inputs[1] :]
+    for given in (result, "int64") if result in ("bool", "uint8") else (result,):
+        found = list[list[str]]()
+        for signature in kind.types:
+            operands = [
+                next((d for d in (have, *WIDER.get(have, ())) if d in allowed and (signature.result or d == given)), "")
+                for have, allowed in zip(own, signature.of(len(own)), strict=True)
+            ]
+            if signature.fits(operands, given, attrs):
+                found.append(operands)
+        if found:
+            return [*min(found, key=lambda operands: sum(map(operator.ne, operands, own))), *more], given
+    return None
+
+
+def held(value: float, dtype: str) -> float:
+    """Return a number as a tensor of this dtype holds it, and the largest float32 in the place of infinity.
+
+    Example:
+        >>> held(2.7, "int64"), held(-1, "uint8"), held(3, "bool")
+        (2, 255, 1)
+    """
+    if dtype == "bool":
+        return int(bool(value))
+    if dtype == "float32":
+        return finite(value)
+    return int(value) % 256 if dtype == "uint8" else int(value)
 
 
 def line_of(fx: torch.fx.Node) -> str:

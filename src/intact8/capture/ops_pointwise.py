@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv
 
 from intact8.arithmetic.unary_functions import UNARY
-from intact8.capture.aten_call import HANDLERS, Call, Handler, Shape, Value, finite, handles
+from intact8.capture.aten_call import HANDLERS, Call, Handler, Shape, Value, finite, handles, held
 from intact8.capture.symbolic_constants import all_true
 
 from .ops_shape import batch_of, cut, expanded
@@ -24,15 +25,32 @@ def scalar(c: Call, value: Any) -> float | int | None:
         return value
     if isinstance(value, torch.SymInt):
         c.static(c.builder.dim(value, c.fx))
+    if isinstance(value, torch.SymFloat):
+        return number_of_sizes(c, value)
     if isinstance(value, Tensor) and value.ndim == 0 and not isinstance(value, nn.Parameter):
         number = value.item()
         return int(number) if isinstance(number, bool) else number
     return None
 
 
+def number_of_sizes(c: Call, value: torch.SymFloat) -> float:
+    """Return a quotient of sizes that is the same for all of them, as ``x.numel() / x.shape[0]`` is."""
+    expr = c.builder.expression(value)
+    quotient = expr.replace(lambda e: isinstance(e, (IntTrueDiv, FloatTrueDiv)), lambda e: e.args[0] / e.args[1])
+    if quotient.is_number:
+        return float(quotient)
+    what, why = "a number that is computed from sizes", "it differs from call to call"
+    if quotient.free_symbols & c.builder.batch_symbols:
+        raise c.mixes(what, why=why)
+    names = " and ".join(sorted(str(c.builder.symbols.get(symbol)) for symbol in quotient.free_symbols))
+    raise c.error(what, why=why, remedy=f"leave {names} out of dynamic_shapes")
+
+
 def affine(c: Call, x: Any, mul: float, add: float) -> Value:
     """Record x·mul + add under the name of the ATen operator."""
     op = c.op.removesuffix("_")
+    if c.builder.dtype_of_meta(c.fx) == "float32" != c.dtype(x):
+        x, mul, add = c.cast(x, "float32") if (mul, add) == (1, 0) else x, float(mul), float(add)
     label = op if op in ("add", "sub", "mul", "div", "neg", "rsub") else None
     return c.emit("affine_scalar", x, label=label, mul=mul, add=add)
 
@@ -73,6 +91,11 @@ def div(c: Call) -> Any:
         return c.builder.by_formula(c)
     x, y = c["self"], c["other"]
     a, b = scalar(c, x), scalar(c, y)
+    known = torch.tensor(b) if b is not None else y
+    if isinstance(known, Tensor) and not isinstance(known, nn.Parameter):
+        refuse_subnormal(c, known)
+    if b == 0:
+        return c.emit("div", x, torch.full([1] * len(c.shape(x)), b, dtype=torch.float32))
     if b is not None:
         return affine(c, x, 1 / b, 0)
     if a is not None:
@@ -81,6 +104,14 @@ def div(c: Call) -> Any:
     if isinstance(y, Tensor) and not isinstance(y, nn.Parameter):
         return c.emit("mul", x, (1 / y.double()).float())
     return c.emit("div", x, y)
+
+
+def refuse_subnormal(c: Call, divisor: Tensor) -> None:
+    """Raise CaptureError where a divisor is so small that float32 has no reciprocal of it."""
+    small = (divisor != 0) & (1 / divisor.double()).float().isinf()
+    if bool(small.any()):
+        what, why = f"a division by {float(divisor[small][0]):.3g}", "programs multiply by reciprocals in float32"
+        raise c.error(what, why=why, remedy="divide by it in two steps, such as x / 1e-20 / 1e-20")
 
 
 @handles("clamp clamp_min clamp_max clip hardtanh relu6 maximum minimum")
@@ -97,25 +128,27 @@ def clamp(c: Call) -> Value:
         low, high = (bound, None) if op == "maximum" else (None, bound)
     limits = [None if v is None else scalar(c, v) for v in (low, high)]
     dtype = c.builder.dtype_of_meta(c.fx)
-    of_integers = dtype == "int64"
+    x = c.cast(x, "float32") if dtype == "float32" else x
     unbounded = (-math.inf, math.inf)
     low, high = (None if n == end else v for v, n, end in zip((low, high), limits, unbounded, strict=True))
-    limits = [None if v is None else n for v, n in zip((low, high), limits, strict=True)]
+    limits = [None if v is None or n is None else _limit(n, dtype) for v, n in zip((low, high), limits, strict=True)]
     if any(v is not None and n is None for v, n in zip((low, high), limits, strict=True)):
-        kind = int if of_integers else float
         for extreme, limit, n in (("maximum", low, limits[0]), ("minimum", high, limits[1])):
             if n is not None:
-                x = c.emit("clamp", x, min=kind(n) if limit is low else None, max=kind(n) if limit is high else None)
+                x = c.emit("clamp", x, min=n if limit is low else None, max=n if limit is high else None)
             elif limit is not None:
-                cast = c.dtype(c.value(limit)) != dtype
-                x = c.emit(extreme, x, c.emit("cast", limit, out=c.shape(limit), dtype=dtype) if cast else limit)
+                x = c.emit(extreme, x, c.cast(limit, dtype))
         return c.value(x)
-    if limits == [0, None] and not of_integers:
+    if limits == [0, None] and dtype == "float32":
         return c.emit("relu", x)
-    lo, hi = (None if v is None else int(v) if of_integers else float(v) for v in limits)
-    if lo is None and hi is None:
+    if limits == [None, None]:
         return c.value(x)
-    return c.emit("clamp", x, min=lo, max=hi)
+    return c.emit("clamp", x, min=limits[0], max=limits[1])
+
+
+def _limit(value: float, dtype: str) -> float:
+    """Return a limit as a number of the dtype."""
+    return float(value) if dtype == "float32" else held(value, dtype)
 
 
 @handles("prelu _prelu_kernel")
@@ -147,14 +180,71 @@ def elu(c: Call) -> Value:
 
 @handles("pow")
 def power(c: Call) -> Any:
-    """Record a constant power."""
-    exponent = scalar(c, c["exponent"])
-    if exponent is None or not isinstance(c["self"], Value):
+    """Record a constant power, of integers as products, or powers of a number."""
+    x, exponent = c["self"], scalar(c, c["exponent"])
+    if c.builder.dtype_of_meta(c.fx) != "float32":
+        return whole_power(c)
+    if exponent is None or not isinstance(x, Value):
         return c.builder.by_formula(c)
     special = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+    x = c.cast(x, "float32")
     if exponent in special:
-        return c.emit("unary", c["self"], fn=special[exponent])
-    return c.emit("unary", c["self"], fn="pow", exponent=float(exponent))
+        return c.emit("unary", x, fn=special[exponent])
+    return c.emit("unary", x, fn="pow", exponent=float(exponent))
+
+
+@handles("square")
+def square(c: Call) -> Value:
+    """Record a square, of integers as a product."""
+    if c.builder.dtype_of_meta(c.fx) == "float32":
+        return c.emit("unary", c["self"], fn="square")
+    return repeated_product(c, c["self"], 2)
+
+
+def whole_power(c: Call) -> Value:
+    """Record a power of integers that is an integer."""
+    base, exponent = scalar(c, c["self"]), scalar(c, c["exponent"])
+    if exponent is not None:
+        return repeated_product(c, c["self"], int(exponent))
+    if base is not None and base % 2 == 0:
+        return power_of_even(c, int(base), c["exponent"])
+    what = "a power with a computed exponent that is an integer"
+    why = "programs compute it of even numbers, as 2**i"
+    raise c.error(what, why=why, remedy="convert first: x.float() ** y, and .long() behind it where it is exact")
+
+
+def repeated_product(c: Call, x: Any, exponent: int) -> Value:
+    """Record a power of integers as the product of those squares of squares that the exponent is the sum of."""
+    y, x = None, c.cast(x, "int64")
+    while exponent:
+        if exponent % 2:
+            y = x if y is None else c.emit("mul", y, x, out_dtype="int64")
+        exponent //= 2
+        x = c.emit("mul", x, x, out_dtype="int64") if exponent else x
+    if y is None:
+        y = c.emit("affine_scalar", x, out_dtype="int64", mul=0, add=1)
+    return c.narrowed(y, c.builder.dtype_of_meta(c.fx))
+
+
+def power_of_even(c: Call, base: int, exponent: Any) -> Value:
+    """Record a power of an even number: a factor for every digit of a binary exponent of 0..63, and 0 of others, whose
+    power is a multiple of 2⁶⁴ or a fraction."""
+    i = c.cast(exponent, "int64")
+    shape = c.shape(i)
+
+    def made(op: str, *inputs: Any, **attrs: Any) -> Value:
+        return c.emit(op, *inputs, out=shape, out_dtype="int64", **attrs)
+
+    within = made("clamp", i, min=0, max=63)
+    inside = made("cast", c.emit("compare", made("sub", i, within), out_dtype="bool", fn="eq", value=0), dtype="int64")
+    y, rest, two = inside, within, torch.full([1] * len(shape), 2)
+    for digit in range(6):
+        half = made("integer_divide", rest, two, rounding="floor")
+        bit = made("sub", rest, made("affine_scalar", half, mul=2, add=0))
+        factor = (base ** (2**digit) + (1 << 63)) % (1 << 64) - (1 << 63)
+        y = made("mul", y, made("affine_scalar", bit, mul=factor - 1, add=1))
+        rest = half
+    return c.narrowed(y, c.builder.dtype_of_meta(c.fx))
 
 
 @handles("glu")
@@ -167,23 +257,33 @@ def glu(c: Call) -> Value:
     return c.emit("mul", a, c.emit("unary", b, fn="sigmoid"))
 
 
+EXACT = 1 << 24
+"""Integers below this are float32 numbers, and comparing others with a number below this gives the same in float32."""
+
+
 @handles("eq ne lt le gt ge")
 def compare(c: Call) -> Value:
     """Record a comparison with a number; two tensors are compared through their difference."""
-    fn = c.op.removesuffix("_")
-    number = scalar(c, c["other"])
+    fn, x = c.op.removesuffix("_"), c["self"]
+    number, dtypes = scalar(c, c["other"]), {c.dtype(c.value(x))}
+    if isinstance(number, int) and dtypes == {"uint8"}:
+        number = held(number, "uint8")
+    if isinstance(number, float) and dtypes != {"float32"}:
+        number = torch.tensor(number).item()
+        x = x if abs(number) < EXACT else c.cast(x, "float32")
     if number is not None and math.isinf(number):  # programs hold finite numbers, and infinity is beyond the largest
         above, most = number > 0, finite(number)
         if fn == "ne":
             return in_place(
-                c, inverse(c, c.emit("compare", c["self"], out_dtype="bool", fn="gt" if above else "lt", value=most))
+                c, inverse(c, c.emit("compare", x, out_dtype="bool", fn="gt" if above else "lt", value=most))
             )
         inner = {True: {"eq": "gt", "ge": "gt", "lt": "le"}, False: {"eq": "lt", "le": "lt", "gt": "ge"}}[above]
         if fn in inner:
-            return truth(c, c["self"], inner[fn], most)
+            return truth(c, x, inner[fn], most)
     if number is not None:
-        return truth(c, c["self"], fn, number)
-    return truth(c, c.emit("sub", c["self"], c["other"], out_dtype=c.dtype(c.value(c["self"]))), fn)
+        return truth(c, x, fn, number)
+    dtypes.add(c.dtype(c.value(c["other"])))
+    return truth(c, c.emit("sub", x, c["other"], out_dtype="float32" if "float32" in dtypes else "int64"), fn)
 
 
 def truth(c: Call, x: Any, fn: str, value: float = 0) -> Value:
@@ -207,7 +307,7 @@ def in_place(c: Call, found: Value) -> Value:
 @handles("__and__ bitwise_and logical_and")
 def both(c: Call) -> Any:
     """Record ``and`` of booleans; a constant that is true everywhere changes nothing."""
-    x, y = c["self"], c["other"]
+    x, y = (torch.tensor(v) if isinstance(v, (bool, int)) else v for v in (c["self"], c["other"]))
     for mine, other in ((x, y), (y, x)):
         if isinstance(mine, Value) and all_true(c.builder, other) and c.dtype(mine) == "bool":
             same = c.shape(mine) == c.out_shape
@@ -226,6 +326,8 @@ def either(c: Call) -> Value:
 def absolute(c: Call) -> Value:
     """Record the absolute value, of integers as the larger of x and −x."""
     x = c.value(c["self"])
+    if c.dtype(x) == "uint8":
+        return x
     if c.dtype(x) != "int64":
         return c.emit("unary", x, fn="abs")
     return c.emit("maximum", x, affine(c, x, -1, 0))
@@ -240,7 +342,7 @@ def exclusive(c: Call) -> Value:
 @handles("isnan isinf isfinite")
 def special(c: Call) -> Value:
     """Record comparisons with the largest number, of which NaN passes none."""
-    x, most = c.value(c["self"]), torch.finfo(torch.float32).max
+    x, most = c.cast(c["self"], "float32"), torch.finfo(torch.float32).max
     if c.op == "isnan":
         below, above = (c.emit("compare", x, out_dtype="bool", fn=fn, value=most) for fn in ("le", "gt"))
         return truth(c, c.emit("add", *_counts(c, below, above), out_dtype="int64"), "eq")
@@ -260,7 +362,7 @@ def _counts(c: Call, *values: Any) -> list[Value]:
     """Return booleans as 0 and 1; of numbers, logical operators take what is not 0 for true."""
     out = []
     for given in values:
-        x = c.value(c.builder.made(given, c.fx))
+        x = c.value(torch.tensor(given) if isinstance(given, (bool, int)) else c.builder.made(given, c.fx))
         if c.dtype(x) != "bool" and c.op.startswith("logical"):
             x = c.emit("compare", x, out=c.shape(x), out_dtype="bool", fn="ne", value=0)
         if c.dtype(x) != "bool":
@@ -271,10 +373,10 @@ def _counts(c: Call, *values: Any) -> list[Value]:
 
 @handles("logical_not bitwise_not")
 def logical_not(c: Call) -> Value:
-    """Record what is true where a tensor is 0."""
+    """Record what is true where a tensor is 0; the bits of an integer x are those of −1 − x turned round."""
     x = c.value(c["self"])
     if "bitwise" in c.op and c.dtype(x) != "bool":
-        raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
+        return affine(c, x, -1, -1)
     return truth(c, x, "eq")
 
 
@@ -284,16 +386,16 @@ def masked_fill(c: Call) -> Value:
     value = scalar(c, c["value"])
     if value is None:
         raise c.error("masked_fill with a tensor as value")
-    if c.builder.dtype_of_meta(c.fx) == "bool":
+    dtype = c.builder.dtype_of_meta(c.fx)
+    if dtype == "bool":
         return _choice(c, torch.tensor(bool(value)), c["self"], c["mask"])
-    return c.emit("masked_fill", c["self"], c["mask"], value=finite(value))
+    return c.emit("masked_fill", c["self"], c["mask"], value=held(value, dtype))
 
 
 def _choice(c: Call, a: Any, b: Any, condition: Any) -> Value:
     """Record truth values that are a where the condition is true, and b elsewhere, as counts of 0 and 1."""
     taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
     masks = _counts(c, taken, inverse(c, taken))
-    a, b = (torch.tensor(side) if isinstance(side, bool) else side for side in (a, b))
     sides = [
         c.emit("mul", side, mask, out=broadcast(c, side, mask), out_dtype="int64")
         for side, mask in zip(_counts(c, a, b), masks, strict=True)
@@ -310,28 +412,25 @@ def where(c: Call) -> Value:
         what = "the size of a tensor depends on the data"
         why = "how many places are true is only known when the model runs, and programs have tensors of known sizes"
         raise c.error(what, why=why, remedy="use the mask itself: x[mask] = 0 in the place of x[torch.where(mask)] = 0")
-    if c.builder.dtype_of_meta(c.fx) == "bool":
-        return _choice(c, c["self"], c["other"], condition)
-    a, b = scalar(c, c["self"]), scalar(c, c["other"])
-    if a is not None and b is None:
-        return c.emit("masked_fill", c["other"], condition, value=finite(a))
-    if a is not None and b is not None and isinstance(condition, Value):
-        dtype = getattr(torch, c.builder.dtype_of_meta(c.fx))
-        one = torch.full([1] * len(c.shape(condition)), b, dtype=dtype)
-        return c.emit("masked_fill", one, condition, value=finite(a))
-    if b is not None and a is None:
-        return c.emit("masked_fill", c["self"], inverse(c, condition), value=finite(b))
-    taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
     dtype = c.builder.dtype_of_meta(c.fx)
-    sides = {name: c.value(c[name]) for name in ("self", "other")}
-    for name, x in sides.items():
-        if c.dtype(x) != dtype:
-            sides[name] = c.emit("cast", x, out=c.shape(x), dtype=dtype)
+    if dtype == "bool":
+        return _choice(c, c["self"], c["other"], condition)
+    a, b = (None if n is None else held(n, dtype) for n in (scalar(c, c["self"]), scalar(c, c["other"])))
+    if a is not None and b is None:
+        return c.emit("masked_fill", c["other"], condition, value=a)
+    if a is not None and b is not None and isinstance(condition, Value):
+        one = torch.full([1] * len(c.shape(condition)), b, dtype=getattr(torch, dtype))
+        return c.emit("masked_fill", one, condition, value=a)
+    if b is not None and a is None:
+        return c.emit("masked_fill", c["self"], inverse(c, condition), value=b)
+    taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
+    work = "int64" if dtype == "uint8" else dtype
+    sides = {name: c.cast(c[name], work) for name in ("self", "other")}
     parts = [
-        c.emit("masked_fill", sides[name], mask, out=broadcast(c, sides[name], taken), value=0)
+        c.emit("masked_fill", sides[name], mask, out=broadcast(c, sides[name], taken), out_dtype=work, value=0)
         for name, mask in (("self", inverse(c, taken)), ("other", taken))
     ]
-    return c.emit("add", *parts)
+    return c.narrowed(c.emit("add", *parts, out_dtype=work), dtype, wraps=False)
 
 
 @handles("softmax _softmax log_softmax _log_softmax")
@@ -354,16 +453,60 @@ def unary(fn: str, attrs: Iterable[str]) -> Handler:
     return handler
 
 
+def entropy(x: Tensor) -> Tensor:
+    """Compute −x · log(x), 0 of 0; logarithms see positive numbers only."""
+    x, positive = x.float(), x > 0
+    inside = -x * torch.log(torch.where(positive, x, 1.0))
+    return torch.where(positive, inside, torch.where(x < 0, -math.inf, x))
+
+
+@handles("special_entr")
+def entr(c: Call) -> Any:
+    """Record the entropy of each element."""
+    return c.builder.by_formula(c, entropy)
+
+
+def whole(c: Call) -> Value:
+    """Record nothing: integers are whole numbers."""
+    return c.value(c["self"])
+
+
+def rounding(fn: str) -> Handler:
+    """Return a handler of a function that gives whole numbers, which integers are."""
+    return lambda c: c.emit("unary", c["self"], fn=fn) if c.builder.dtype_of_meta(c.fx) == "float32" else whole(c)
+
+
+for _name, _fn in {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc"}.items():
+    handles(_name)(rounding(_fn))
+
+
+@handles("sign sgn")
+def sign(c: Call) -> Value:
+    """Record a sign, of integers as a clamp."""
+    if c.builder.dtype_of_meta(c.fx) == "float32":
+        return c.emit("unary", c["self"], fn="sign")
+    return c.emit("clamp", c["self"], min=-1, max=1)
+
+
+@handles("relu")
+def relu(c: Call) -> Value:
+    """Record a ReLU, of integers as a clamp."""
+    if c.builder.dtype_of_meta(c.fx) == "float32":
+        return c.emit("relu", c["self"])
+    return c.emit("clamp", c["self"], min=0, max=None)
+
+
 @handles("round")
 def rounded(c: Call) -> Value:
     """Record rounding to whole numbers, or to some decimals."""
+    if c.builder.dtype_of_meta(c.fx) != "float32":
+        return whole(c)
     factor = 10.0 ** (c.args.get("decimals") or 0)
     if factor == 1:
         return c.emit("unary", c["self"], fn="round")
     return affine(c, c.emit("unary", affine(c, c["self"], factor, 0), fn="round"), 1 / factor, 0)
 
 
-handles("relu")(lambda c: c.emit("relu", c["self"]))
 handles("neg")(lambda c: affine(c, c["self"], -1, 0))
 for _name, _function in UNARY.items():
     HANDLERS.setdefault({"logsigmoid": "log_sigmoid"}.get(_name, _name), unary(_name, _function.attrs))

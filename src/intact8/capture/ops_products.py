@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, limits_of
 from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
 from intact8.capture.constants import FOLLOWING
 from intact8.capture.ops_pointwise import inverse
@@ -30,12 +31,14 @@ def linear(c: Call) -> Value:
         within = _matrix(c, bias, (1,)) if known else None
         y = c.reshape(product(c, c["input"], column, bias=within, out=(*c.out_shape, 1)), c.out_shape)
         return y if bias is None or known else c.emit("add", y, bias)
-    if all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
+    real = c.builder.dtype_of_meta(c.fx) == "float32"
+    if real and all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
         return by_known_weights(c, {"weight": weight_name(c, c["weight"]), **c.params(bias=c["bias"])})
     rows = c.shape(c["weight"])
     if len(rows) != 2:
         raise c.error("a linear layer whose weight is not a matrix", remedy="use matmul")
-    y = c.emit("matmul", c["input"], c.move("permute", c["weight"], out=(rows[1], rows[0]), dims=[1, 0]))
+    weight = c.move("permute", c["weight"], out=(rows[1], rows[0]), dims=[1, 0])
+    y = c.emit("matmul", c["input"], weight) if real else whole_product(c, c["input"], weight)
     return y if c["bias"] is None else c.emit("add", y, c["bias"])
 
 
@@ -92,12 +95,35 @@ def product(c: Call, a: Any, b: Any, *, bias: Tensor | None = None, **more: Any)
 
     The dimension that is summed over must be as long in every call. Only a linear layer takes a ``bias``.
     """
+    if c.builder.dtype_of_meta(c.fx) != "float32":
+        return whole_product(c, a, b, **more)
     if is_weight(c, a, b):
         return c.emit("linear", a, params={"weight": weight_name(c, transposed(c, b)), **c.params(bias=bias)}, **more)
     inner = c.shape(c.value(a))[-1:]
     if inner == (None,):
         c.static(*inner)
     return c.emit("matmul", a, b, **more)
+
+
+MOST_PRODUCTS = 1 << 20
+"""Integers are multiplied in a matrix product as long as one sample has at most this many products of two numbers."""
+
+
+def whole_product(c: Call, a: Any, b: Any, *, out: Sequence[Dim] | None = None) -> Value:
+    """Record a matrix product of integers: all products of two numbers, and their sums."""
+    a, b, shape = c.value(a), c.value(b), c.out_shape if out is None else tuple(out)
+    *batch, rows, columns = shape
+    inner, what = c.shape(a)[-1], "a matrix product of integers"
+    why = f"programs multiply integers one by one, {MOST_PRODUCTS} a sample at most"
+    if inner is None:
+        c.static(inner)
+    sizes = [limits_of(n, c.builder.bounds)[1] or 1 for n in (*shape, inner) if n is not None]
+    if math.prod(sizes) > MOST_PRODUCTS:
+        raise c.error(what, why=f"{why}, and these are {math.prod(sizes)}", remedy="use x.float() @ y.float()")
+    wide = c.reshape(a, (*c.shape(a), 1)), c.reshape(b, (*c.shape(b)[:-2], 1, *c.shape(b)[-2:]))
+    terms = c.emit("mul", *wide, out=(*batch, rows, inner, columns), out_dtype="int64")
+    y = c.emit("reduce", terms, out=shape, out_dtype="int64", fn="sum", dims=[len(shape) - 1], keepdim=False)
+    return c.narrowed(y, c.builder.dtype_of_meta(c.fx))
 
 
 def weight_name(c: Call, matrix: Tensor) -> str:

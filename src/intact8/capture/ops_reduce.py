@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from intact8.capture.aten_call import Call, Handler, Shape, Value, handles
-from intact8.capture.ops_pointwise import clamp
+from intact8.capture.formulas_index import scan
+from intact8.capture.ops_pointwise import clamp, in_place
 
 
 def dims_of(c: Call, x: Value) -> list[int]:
@@ -41,6 +42,8 @@ def reduce(fn: str) -> Handler:
 
     def handler(c: Call) -> Any:
         x = c.value(c["self"])
+        if c.args.get("dtype") is not None and c.dtype(x) == "float32":
+            x = c.cast(x, c.builder.dtype_of_meta(c.fx))
         keep, dims = keeps(c), dims_of(c, x)
         if fn.startswith("arg") and c.args.get("dim") is None:
             x, dims = c.reshape(x, (math.prod(c.static(*c.shape(x))),)), [0]
@@ -60,6 +63,8 @@ for _fn in ("sum", "prod", "amax", "amin", "argmax", "argmin"):
 
 def argument(c: Call, x: Value, out: Shape, dims: list[int], keepdim: bool, *, least: bool) -> Value:
     """Record where the largest or least value is: the first of several."""
+    if c.dtype(x) in ("bool", "uint8"):
+        x = c.cast(x, "int64")
     if least:
         x = c.move("affine_scalar", x, out=c.shape(x), label="neg", mul=-1, add=0)
     return c.emit("reduce", x, out=out, out_dtype="int64", fn="argmax", dims=dims, keepdim=keepdim)
@@ -84,7 +89,14 @@ def any_or_all(c: Call) -> Value:
     counts = c.emit("cast", x, out=shape, out_dtype="int64", dtype="int64")
     extreme = "amax" if c.op == "any" else "amin"
     found = c.emit("reduce", counts, out_dtype="int64", fn=extreme, dims=dims_of(c, x), keepdim=keeps(c))
-    return c.emit("compare", found, out_dtype="bool", fn="ne", value=0)
+    return in_place(c, c.emit("compare", found, out_dtype="bool", fn="ne", value=0))
+
+
+@handles("cumprod")
+def cumprod(c: Call) -> Any:
+    """Record products up to every element, in the dtype that is asked for: of integers and booleans mostly int64."""
+    dtype = c.fx.meta["val"].dtype
+    return c.builder.by_formula(c, lambda x, dim, **_: scan(x.to(dtype), dim, torch.mul))
 
 
 @handles("cumsum")

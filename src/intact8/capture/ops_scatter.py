@@ -50,8 +50,6 @@ def sort(c: Call) -> list[Value]:
 def ordered(c: Call, x: Value, axis: int, descending: bool) -> tuple[Value, Value]:
     """Record the indices that sort a tensor along a dimension, and its elements in that order."""
     shape, dtype = c.shape(x), c.dtype(x)
-    if dtype in ("bool", "uint8"):
-        x, dtype = c.emit("cast", x, out=shape, out_dtype="int64", dtype="int64"), "int64"
     places = c.emit("argsort", x, out=shape, out_dtype="int64", axis=axis, descending=descending)
     return places, c.emit("gather", x, places, out=shape, out_dtype=dtype, axis=axis)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added, divided, grows, least_of, less, limits_of, names_of
-from intact8.capture.aten_call import Call, Value, finite, handles
+from intact8.capture.aten_call import Call, Value, handles, held
 
 MOST_PIECES = 1024
 """Padding by a tensor's own values becomes at most this many slices, and a gather where there are more."""
@@ -41,6 +41,9 @@ def to(c: Call) -> Value:
 @handles("view reshape _unsafe_view view_copy flatten unflatten squeeze unsqueeze view_as reshape_as")
 def reshape(c: Call) -> Value:
     """Record a reshape: of view, flatten, squeeze and the like only the output's shape matters."""
+    if c.args.get("dtype") is not None and c["dtype"] != c.fx.all_input_nodes[0].meta["val"].dtype:
+        what, why = f"the bits of {c.dtype(c['self'])} read as {c['dtype']}", "programs compute with numbers, not bits"
+        raise c.error(what, why=why, remedy="convert the numbers by x.to(dtype), or compare them (x < 0 for the sign)")
     if c.op.startswith("squeeze") and c.shape(c["self"])[:1] == (None,):
         given = c.args.get("dim")
         dims = [0] if given is None else [given] if isinstance(given, int) else list(given)
@@ -243,8 +246,12 @@ def padded(c: Call, x: Value, pads: list[list[int]], mode: str) -> Value:
             if before or after:
                 x = extend(c, x, axis, before, after, mode)
         return x
-    value = c.args.get("value")
-    return c.move("pad", x, out=grown(c, x, pads), pads=pads, value=finite(float(value or 0.0)))
+    value, out, dtype = held(c.args.get("value") or 0.0, c.dtype(x)), grown(c, x, pads), c.dtype(x)
+    if dtype != "int64" or value in range(256):
+        return c.move("pad", x, out=out, pads=pads, value=float(value))
+    # Programs put bytes around integers, so that others are the zeros around what is less by as much.
+    less_by = c.move("affine_scalar", x, out=c.shape(x), mul=1, add=-value)
+    return c.move("affine_scalar", c.move("pad", less_by, out=out, pads=pads, value=0.0), out=out, mul=1, add=value)
 
 
 def grown(c: Call, x: Value, pads: Sequence[Sequence[int]]) -> list[Dim]:

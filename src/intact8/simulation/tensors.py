@@ -30,9 +30,10 @@ class Tensors(Mapping[str, Tensor]):
         self._owners: dict[str, tuple[nn.Module, str]] = dict(constants)
         self._derived = dict(derived)
         self._cache: dict[str, tuple[Snapshot, Tensor]] = {}
+        modules = dict(root.named_modules(remove_duplicate=False))
         for name in tensors_of(root):
             path, _, leaf = name.rpartition(".")
-            self._owners[name] = (root.get_submodule(path), leaf)
+            self._owners[name] = (modules[path], leaf)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
