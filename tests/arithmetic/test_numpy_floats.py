@@ -82,6 +82,7 @@ CONV = {
 CONVT = {**CONV, "transposed": True, "output_padding": [1, 0]}
 POOL = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 1], "ceil_mode": True, "count_include_pad": False}
 MASK, PLACES, PILED = A > 0.3, A.argsort(1)[:, :4], A.argsort(3) % 4
+WHOLE, DIVISOR = (9 * A).long(), (A > 0).long() * 9 - 4
 HOLES = A.round().masked_fill(A > 1.5, float("nan"))
 CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tensor], Any]] = [
     ("relu", {}, [A], {}, F.relu(A)),
@@ -98,6 +99,10 @@ CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tenso
     ("maximum", {}, [A, B], {}, torch.maximum(A, B)),
     ("minimum", {}, [A, B], {}, torch.minimum(A, B)),
     ("cumsum", {"axis": 2}, [A], {}, A.cumsum(2)),
+    *(
+        ("integer_divide", {"rounding": how}, [WHOLE, DIVISOR], {}, torch.div(WHOLE, DIVISOR, rounding_mode=how))
+        for how in ("floor", "trunc")
+    ),
     ("gather", {"axis": 1}, [A, PLACES], {}, A.gather(1, PLACES)),
     ("scatter", {"axis": 1, "reduce": "none"}, [A, PLACES, A[:, :4]], {}, A.scatter(1, PLACES, A[:, :4])),
     *(("scatter", {"axis": 3, "reduce": how}, [A, PILED, A + 1], {}, A.scatter_reduce(3, PILED, A + 1, how))

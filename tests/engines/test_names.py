@@ -169,10 +169,10 @@ def test_operations_may_have_the_names_of_what_stands_apart_or_for_several() -> 
         assert verify(other, inputs, engine).mismatches == 0
 
 
-@pytest.mark.parametrize("index", [8, 55])
+@pytest.mark.parametrize("index", [42, 1])
 def test_divisions_and_outputs_that_are_inputs_are_told_of_by_openvino(index: int, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    program, _ = random_program(index)  # 8 divides floats, and rounds none of the quotients
+    program, _ = random_program(index)  # 42 divides floats, and rounds none of the quotients
     assert told(lambda: export(program, tmp_path / "net.xml", "openvino").differences) in (
         "()",
         "an output is an input",

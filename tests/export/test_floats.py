@@ -68,6 +68,8 @@ CASES: list[tuple[str, str, dict[str, Any], list[Array], dict[str, Array]]] = [
     ("minimum", "minimum", {}, [normal(2, 3), normal(1, 3, seed=1)], {}),
     ("minimum-mixed", "minimum", {}, [normal(2, 3), whole(1, 3)], {}),
     ("cumsum", "cumsum", {"axis": 1}, [normal(2, 3, 4)], {}),
+    ("floor", "integer_divide", {"rounding": "floor"}, [whole(9, 9) - 40, whole(9, 1) - 4], {}),
+    ("towards 0", "integer_divide", {"rounding": "trunc"}, [whole(9, 9) - 40, whole(9, 1) - 4], {}),
     ("cumsum-truths", "cumsum", {"axis": 0}, [whole(4, 3) > 1], {}),
     ("gather", "gather", {"axis": 1}, [normal(2, 5), np.int64([[0, 4, 9], [-3, 2, 1]])], {}),
     ("gather-integers", "gather", {"axis": 0}, [whole(4, 3), np.int64([[0, 3, 1]])], {}),

@@ -258,6 +258,8 @@ def pairs(s: Source, kind: str, x: Shape) -> Built:
         attrs = {"a": [s.pick(-500, 77, 101, 1 << 24) for _ in range(count)], "b": s.pick(101, 8191), **s.clamp()}
     if kind == "mul":
         attrs = {"a": s.pick(0, 1, 30, 1 << 24), "b": s.pick(101, 8191), **s.clamp()}
+    if kind == "float.integer_divide":
+        attrs = {"rounding": s.pick("floor", "trunc")}
     if kind == "float.masked_fill":
         attrs = {"value": s.pick(0.0, float("-inf"), -3e38)}
     return others, attrs, {}

@@ -205,6 +205,13 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
         f"float.{n}": ({}, {}, [X, Tensor("y", "float32", (6, 1, 5))], X.shape, "float32")
         for n in ("add", "sub", "mul", "div", "maximum", "minimum")
     },
+    "float.integer_divide": (
+        {"rounding": "floor"},
+        {},
+        [Tensor("x", "int64", (None, 4)), Tensor("y", "int64", (4,))],
+        (None, 4),
+        "int64",
+    ),
     "float.cumsum": ({"axis": 1}, {}, [X], X.shape, "float32"),
     "float.gather": (
         {"axis": 1},
