@@ -100,10 +100,10 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
     other = metric_targets(exact, samples, inputs)
     by_metric = None if other is None else _judged(exact, other)
     share = share_by_metric(exact)
-    if share is not None and share > MOST:  # it is right, and they are no classes of these outputs, or other numbers
-        return None if by_metric is None or by_metric.mostly_lost else by_metric
-    known = found is None or (found.guesses and by_metric is not None and not by_metric.mostly_lost)
-    return by_metric if known else found
+    right = by_metric is not None and not by_metric.mostly_lost
+    if share is not None and share > MOST and (right or by_metric is None):
+        return by_metric  # it is right, and they are no classes of these outputs, or other numbers
+    return by_metric if found is None or (found.guesses and right) else found
 
 
 def _judged(exact: FloatOutputs, targets: Targets) -> Answers | None:

@@ -82,6 +82,12 @@ def wrong_network(
             evidence = {"accuracy": (answers.score, other)}
         elif any(f.cause == "float_network_wrong" and {"recovers", "fits", "looks"} & f.evidence.keys() for f in known):
             message = ""  # it is said
+    if not message and answers is not None and answers.targets.ahead:
+        message = (
+            f"the labels are its inputs, of which it foretells the next ones: moved by one place, "
+            f"{right.removeprefix('in float ')}"
+        )
+        severity = "note"
     numbers = answers is not None and not answers.targets.classes
     if not message and not numbers and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
