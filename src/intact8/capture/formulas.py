@@ -58,8 +58,7 @@ def quotient(x: Any, y: Any, rounding: str) -> Tensor:
     if whole is not None:
         found: Tensor = whole_quotient(*whole[:2], rounding)
         return found.to(whole[2])
-    ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
-    return torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio)
+    return _rounded(_ratio(x, y), rounding)
 
 
 def rest(x: Any, y: Any, rounding: str) -> Tensor:
@@ -70,9 +69,17 @@ def rest(x: Any, y: Any, rounding: str) -> Tensor:
         found: Tensor = one - whole_quotient(one, other, rounding) * other
         return found.to(dtype)
     x = x if isinstance(x, Tensor) else torch.full_like(y, x)
-    ratio = torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
-    left: Tensor = (ratio - (torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio))) * y
+    ratio = _ratio(x, y)
+    left: Tensor = (ratio - _rounded(ratio, rounding)) * y
     return left
+
+
+def _ratio(x: Any, y: Any) -> Tensor:
+    return torch.true_divide(real(x), y if isinstance(y, Tensor) else real(x).new_full([1], y))
+
+
+def _rounded(ratio: Tensor, rounding: str) -> Tensor:
+    return torch.floor(ratio) if rounding == "floor" else torch.trunc(ratio)
 
 
 @formula("fmod.Tensor fmod.Scalar")

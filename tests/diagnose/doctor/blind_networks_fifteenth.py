@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
+from tests.diagnose.doctor.blind_networks_tenth import (
+    Subject,
+    classes_right,
+    generator,
+    signs_right,
+    trained,
+    variance_explained,
+)
 from torch import Tensor, nn
 
-Arrays = list[Tensor]
-Loss = Callable[[Any, Tensor], Tensor]
-
-
 # --- scores ---------------------------------------------------------------------------------------------------------
-
-
-def classes_right(outputs: Tensor, labels: Tensor) -> float:
-    """Return the share of samples whose class is right."""
-    return (outputs.argmax(1) == labels).float().mean().item()
 
 
 def digits_read(outputs: Tensor, labels: Tensor) -> float:
     """Return the share of digits of lines that are read right, blanks between them apart."""
     return (outputs.argmax(-1) == labels)[labels < BLANK].float().mean().item()
-
-
-def signs_right(outputs: Tensor, labels: Tensor) -> float:
-    """Return the share of logits that say yes or no as the labels do."""
-    return ((outputs > 0) == (labels > 0.5)).float().mean().item()
-
-
-def variance_explained(outputs: Tensor, labels: Tensor) -> float:
-    """Return R²."""
-    return (1 - (outputs - labels).square().mean() / labels.var()).item()
 
 
 def centres_found(outputs: Tensor, labels: Tensor) -> float:
@@ -46,55 +34,6 @@ def centres_found(outputs: Tensor, labels: Tensor) -> float:
     there = labels == 1
     both = (peaks & there).sum().item()
     return 2 * both / max(1, peaks.sum().item() + there.sum().item())
-
-
-@dataclass
-class Subject:
-    """A trained network, samples that it has not seen with their labels, and how its answers are scored."""
-
-    model: nn.Module
-    data: Arrays
-    score: Callable[[Tensor, Tensor], float]
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def fit(model: nn.Module, data: Arrays, epochs: int, rate: float, loss: Loss) -> nn.Module:
-    """Train with AdamW in batches of 64 at a rate that rises and falls; return the network in evaluation mode."""
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], rate)
-    steps = epochs * math.ceil(len(data[0]) / 64)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.2)
-    model.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(data[0])).split(64):
-            optimizer.zero_grad()
-            loss(model(*(part[rows] for part in data[:-1])), data[-1][rows]).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-    return model.eval()
-
-
-def trained(
-    make: Callable[[], nn.Module],
-    data: Arrays,
-    held: int,
-    epochs: int,
-    rate: float,
-    loss: Loss,
-    score: Callable[[Tensor, Tensor], float],
-    seed: int,
-) -> Subject:
-    """Train a network on all samples but the last ones, which are held out."""
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    model = fit(make(), [part[:-held] for part in data], epochs, rate, loss)
-    torch.random.set_rng_state(state)
-    return Subject(model, [part[-held:] for part in data], score)
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return numbers of chance of one's own."""
-    return torch.Generator().manual_seed(seed)
 
 
 # --- points: a network of clouds of points (PointNet) ---------------------------------------------------------------

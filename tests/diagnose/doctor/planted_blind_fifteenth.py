@@ -19,7 +19,17 @@ from tests.diagnose.doctor.blind_networks_fifteenth import (
     build,
 )
 from tests.diagnose.doctor.planting import Case as OneInput
-from tests.diagnose.doctor.planting import FaultWithAnswers, anew, asking, batches, case_of, exchange, registering
+from tests.diagnose.doctor.planting import (
+    FaultWithAnswers,
+    anew,
+    asking,
+    batches,
+    case_of,
+    exchange,
+    fixed,
+    registering,
+    train_again,
+)
 from torch import Tensor, nn
 
 import intact8
@@ -54,24 +64,6 @@ def calibration(case: Case) -> list[Tensor]:
     apart(case)
     assert case.calibration is not None
     return case.calibration
-
-
-def fixed(case: Case, place: str, scale: float, zero_point: int) -> None:
-    """Give the results of an operation a range by hand."""
-    case.use(overrides={place: {"activation": {"fixed": (scale, zero_point)}}})
-
-
-def train_again(case: Case, rate: float, steps: int, loss: Callable[[Any, Tensor], Tensor]) -> None:
-    """Train the network on its own data with SGD, and return to evaluation mode."""
-    torch.manual_seed(5)
-    optimizer = torch.optim.SGD([p for p in case.model.parameters() if p.requires_grad], rate, 0.9)
-    case.model.train()
-    for _ in range(steps):
-        rows = torch.randint(len(case.data[0]), (32,))
-        optimizer.zero_grad()
-        loss(case.model(*(part[rows] for part in case.data[:-1])), case.data[-1][rows]).backward()
-        optimizer.step()
-    case.model.eval()
 
 
 def halves_exchanged(weight: Tensor) -> None:

@@ -23,8 +23,10 @@ from tests.diagnose.doctor.planting import (
     case_of,
     collect,
     exchange,
+    fixed,
     norms_of,
     registering,
+    train_again,
 )
 from torch import Tensor, nn
 
@@ -51,24 +53,6 @@ def calibration(case: Case) -> Arrays:
     apart(case)
     assert case.calibration is not None
     return case.calibration
-
-
-def fixed(case: Case, place: str, scale: float, zero_point: int) -> None:
-    """Give the results of an operation a range by hand."""
-    case.use(overrides={place: {"activation": {"fixed": (scale, zero_point)}}})
-
-
-def train_again(case: Case, rate: float, steps: int, loss: Callable[[Any, Tensor], Tensor], decay: float = 0.0) -> None:
-    """Train the network on its own data with SGD, and return to evaluation mode."""
-    torch.manual_seed(5)
-    optimizer = torch.optim.SGD(case.model.parameters(), rate, 0.9, weight_decay=decay)
-    case.model.train()
-    for _ in range(steps):
-        rows = torch.randint(len(case.data[0]), (32,))
-        optimizer.zero_grad()
-        loss(case.model(*(part[rows] for part in case.data[:-1])), case.data[-1][rows]).backward()
-        optimizer.step()
-    case.model.eval()
 
 
 def widen(norm: Any, factors: Tensor) -> None:

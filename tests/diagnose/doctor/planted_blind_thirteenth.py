@@ -26,8 +26,10 @@ from tests.diagnose.doctor.planting import (
     asking,
     collect,
     exchange,
+    fixed,
     norms_of,
     registering,
+    train_again,
     train_on,
 )
 from tests.diagnose.doctor.planting import case_of as case_of_kind
@@ -55,24 +57,6 @@ def apart(case: Case) -> Arrays:
 def rows_of(data: Arrays, rows: Tensor) -> Arrays:
     """Return rows of all parts."""
     return [part[rows] for part in data]
-
-
-def fixed(case: Case, place: str, scale: float, zero_point: int) -> None:
-    """Give the results of an operation a range by hand."""
-    case.use(overrides={place: {"activation": {"fixed": (scale, zero_point)}}})
-
-
-def train_again(case: Case, rate: float, steps: int, loss: Callable[[Any, Tensor], Tensor]) -> None:
-    """Train the network on its own data with SGD, and return to evaluation mode."""
-    torch.manual_seed(5)
-    optimizer = torch.optim.SGD(case.model.parameters(), rate, 0.9)
-    case.model.train()
-    for _ in range(steps):
-        rows = torch.randint(len(case.data[0]), (32,))
-        optimizer.zero_grad()
-        loss(case.model(case.data[0][rows]), case.data[1][rows]).backward()
-        optimizer.step()
-    case.model.eval()
 
 
 def widen(norm: Any, channel: int, factor: float) -> None:

@@ -48,7 +48,7 @@ def conspicuous_inputs(
     for name, given in zip(sim.graph.inputs, zip(*(batch.inputs for batch in samples), strict=True), strict=True):
         if not given[0].is_floating_point() or len({x.shape[1:] for x in given}) > 1:
             continue
-        x = torch.cat([*given])
+        x = torch.cat(given)
         looks = [*_repeats(x)] if recovers <= NEARLY_ALL else []
         looks = looks or ([] if shown or recovers > MOST else [*_empty(x), *_constant(x)])
         if looks:
@@ -69,8 +69,7 @@ def _repeats(x: Tensor) -> Iterator[str]:
                 continue
             parts = x.reshape(*x.shape[:axis], size // times, times, *x.shape[axis + 1 :])
             first = parts.narrow(axis + 1, 0, 1)
-            changes = (first.narrow(axis, 1, size // times - 1) != first.narrow(axis, 0, size // times - 1)).any()
-            if bool(changes) and torch.equal(parts, first.expand_as(parts)):
+            if bool((first != first.narrow(axis, 0, 1)).any()) and torch.equal(parts, first.expand_as(parts)):
                 yield f"every value comes {times} times in a row along dimension {axis}"
                 return
 
@@ -81,11 +80,9 @@ def _empty(x: Tensor) -> Iterator[str]:
         if x.shape[axis] < LONG:
             continue
         rows = x.movedim(axis, 0).flatten(1)  # steps, and all else
-        still = ((rows == rows[-1:]).all(1), (rows == rows[:1]).all(1))
-        for steps, end in ((still[0].flip(0), "last"), (still[1], "first")):
-            count = int(steps.long().cumprod(0).sum())
-            same = bool((rows[-1 if end == "last" else 0] == rows[-1 if end == "last" else 0][0]).all())
-            if same and EMPTY * len(rows) < count < len(rows):
+        for steps, end in ((rows.flip(0), "last"), (rows, "first")):
+            count = int((steps == steps[0]).all(1).long().cumprod(0).sum())
+            if bool((steps[0] == steps[0, 0]).all()) and EMPTY * len(rows) < count < len(rows):
                 yield f"the {end} {count} of {len(rows)} steps along dimension {axis} never change"
 
 

@@ -261,14 +261,15 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
         channels, dead = len(width), int((still & (width <= DEAD_WIDTH * usual)).sum())
         large = channels > 1 and dead >= max(2, DEAD_SHARE * channels)
         rare = _rarely_positive(graph.nodes[name], t) if layer == name and channels >= LEAST_CHANNELS else 0
-        rarely = rare >= MOSTLY_RARE * channels and not _reads_means(graph, layer)
+        squeezes = _reads_means(graph, layer)
+        rarely = rare >= MOSTLY_RARE * channels and not squeezes
         if layer in layers and (large or rarely) and not reads_nothing_new(seen, layer):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             if rarely and rare > dead:
                 message = f"{rare} of {channels} channels are 0 in more than {1 - RARELY:.0%} of their values"
                 dead = rare
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
-            if _reads_means(graph, layer):
+            if squeezes:
                 evidence["of means"] = True
             mostly = dead >= MOSTLY_DEAD * channels and (channels >= LEAST_CHANNELS or dead == channels)
             severity = "error" if mostly else "warning"
