@@ -19,7 +19,7 @@ typedef struct {
     __m512i part[4];
 } byte_table;
 
-INLINE int has_byte_tables(void) { return current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi"); }
+INLINE int has_byte_tables(void) { return has_avx512_vnni() && __builtin_cpu_supports("avx512vbmi"); }
 
 VBMI_INLINE byte_table load_table(const uint8_t *entries) {
     byte_table t;

@@ -11,62 +11,17 @@
    repeated one by one. */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include "conv.h"
+#include "conv_panel.h"
 
 #define MAX_TILE 4             /* vectors of 64 results per call of the micro-kernel */
 #define PANEL_BYTES (96 << 10) /* bytes of input rows that all blocks of output channels read before the next rows */
 #define LONG_WINDOW 256        /* bytes of a window from which on memory is fetched while its products are computed */
 #define MAX_NEAR (32 << 10)    /* bytes of a block's weights that stay in the L1 cache */
 #define FETCH_AHEAD 2048       /* bytes that others are fetched ahead of their use, in words of a block some 8 */
-#define RESULTS_AHEAD 16       /* windows that residuals and places of results are fetched ahead of their use */
 #define MIN_FETCHED (512 << 10) /* bytes of results from which on they are fetched ahead of their use */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
 #define ROW_PADDING 16         /* bytes of a copied row that may be read beyond its last window */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
-
-/* The windows of some rows of results, and the block of output channels that is computed now. */
-typedef struct {
-    const uint8_t *x;
-    const int32_t *offset; /* window i begins at x + offset[i]; the last offset is repeated OFFSET_PADDING times */
-    isize count;
-    isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
-    int large;                   /* whether results need not be small before the clamp */
-    isize pixel;                 /* bytes from one pixel to the next */
-    isize apart;                 /* bytes from one window to the next in a row of results */
-    __m512i to_lanes, from_lanes; /* narrow groups: how bytes of 16 channels come to the lanes that compute them, and back */
-    const int8_t *weight;
-    int far; /* whether the weights of a block are too many for the L1 cache */
-    const int32_t *bias;
-    const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
-    int fetches; /* whether results are fetched ahead of their use: a block touches 64 bytes of every pixel, which hardware
-                    prefetchers do not predict */
-    uint8_t *y;
-    int32_t *sums;           /* of SUM_WINDOWS windows, where something else finishes them */
-    const uint8_t *residual; /* of the same places as y, if it is added here */
-    const conv_args *args;
-    isize stride, channels; /* bytes from one pixel of y to the next, and how many of them this block fills */
-    epilogue end, sum_end;   /* of results, and of their sums with the residual */
-} panel;
-
-/* What becomes of sums: the usual case, with a residual that is added behind the rounding, everything else, and sums. */
-typedef enum { USUAL, RESIDUAL, GENERAL, SUMS } finish_form;
-
-/* Four vectors of accumulators and a residual as 64 bytes: rounded as requantize() does it, added and rounded again. */
-VNNI_INLINE __m512i requantize_sum(const panel *p, const __m512i *accumulator, __m512i residual) {
-    const conv_args *a = (const conv_args *)opaque_pointer(p->args);
-    const __m512 magic = _mm512_set1_ps(ROUND_MAGIC), zero = _mm512_set1_ps((float)a->residual_zero);
-    const __m512 low = _mm512_set1_ps((float)(a->low - a->out_zero)), high = _mm512_set1_ps((float)(a->high - a->out_zero));
-    __m512 v[4];
-    for (int q = 0; q < 4; q++) {
-        v[q] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(accumulator[q]), load_floats(p->multiplier[q]), magic);
-        v[q] = _mm512_min_ps(_mm512_max_ps(_mm512_sub_ps(v[q], magic), low), high);
-        const __m512 other = _mm512_sub_ps(_mm512_cvtepi32_ps(bytes_of(residual, q)), zero);
-        v[q] = _mm512_add_ps(_mm512_mul_ps(v[q], _mm512_set1_ps(a->own_ratio)),
-                             _mm512_mul_ps(other, _mm512_set1_ps(a->residual_ratio)));
-        v[q] = _mm512_add_ps(v[q], p->sum_end.magic);
-    }
-    return small_to_bytes(v, &p->sum_end);
-}
 
 /* Adds the products of row `row` of `count` windows in groups of `words` words and returns the weights behind them. In groups
    of two words the lanes of a vector are both words of eight outputs, and `second` has the sums of the second group. */
@@ -96,57 +51,6 @@ VNNI_INLINE __m512i join_groups(__m512i bias, __m512i first, __m512i second) {
     const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
     return _mm512_add_epi32(bias, _mm512_add_epi32(_mm512_permutex2var_epi32(first, even, second),
                                                    _mm512_permutex2var_epi32(first, odd, second)));
-}
-
-/* Stores the sums of the windows from i on, their channels in order. */
-VNNI_INLINE void store_sums(const panel *p, const __m512i *sum, isize i, const int blocks, const int words, const int nibbles) {
-    const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* see group_lane() */
-    int32_t *to = p->sums + 16 * i * blocks;
-    for (int q = 0; q < 4 / blocks * blocks; q++) {
-        __m512i v = nibbles ? _mm512_srai_epi32(sum[q], 4) : sum[q];
-        if (words == 1) v = _mm512_permutexvar_epi32(lanes, v);
-        _mm512_storeu_si512(to + 16 * q, v);
-    }
-}
-
-/* Stores the results of the windows from i on; `all`: there are as many as the vector holds. For the rest see microkernel(). */
-VNNI_INLINE void store_results(const panel *p, __m512i *sum, isize i, const int all, const int blocks, const int whole,
-                               const int words, const int nibbles, const finish_form form) {
-    if (form == SUMS) {
-        store_sums(p, sum, i, blocks, words, nibbles);
-        return;
-    }
-    const int pixels = 4 / blocks;
-    const isize left = p->count - i, windows = all || left > pixels ? pixels : left;
-    const isize at = i * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
-    const isize pieces = whole ? 1 : windows;
-    const __mmask64 mask = byte_mask(whole && pixels > 1 ? windows * p->stride : p->channels);
-    __m512i y, residual = _mm512_setzero_si512(); /* piece k stands `apart` bytes from where it does in the vector */
-    for (isize k = 0; (form == RESIDUAL || (form == GENERAL && p->residual)) && k < pieces; k++)
-        residual = _mm512_mask_loadu_epi8(residual, mask << k * (VECTOR_BYTES / pixels), p->residual + at + k * apart);
-    if (words && form == GENERAL) residual = _mm512_shuffle_epi8(residual, p->to_lanes);
-    if (blocks == 3) sum[3] = sum[0]; /* is not stored */
-    if (form == GENERAL)
-        y = requantize_general(sum, p->multiplier, p->negative, residual, p->args, &p->end);
-    else if (form == RESIDUAL)
-        y = requantize_sum(p, sum, residual);
-    else if (p->large)
-        y = requantize_large(sum, p->multiplier, &p->end);
-    else
-        y = requantize(sum, p->multiplier, &p->end);
-    y = from_lane_order(y);
-    if (words) y = _mm512_shuffle_epi8(y, p->from_lanes);
-    for (isize k = 0; k < pieces; k++)
-        _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
-}
-
-/* Whether `count` windows from i on, at most 16, begin as far apart as those in one row of results. */
-VNNI_INLINE int evenly_apart(const panel *p, isize i, const int count) {
-    const __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i even = _mm512_add_epi32(_mm512_set1_epi32(p->offset[i]),
-                                          _mm512_mullo_epi32(place, _mm512_set1_epi32((int32_t)p->apart)));
-    const __mmask16 all = (__mmask16)((1 << count) - 1);
-    return _mm512_mask_cmpneq_epi32_mask(all, even, _mm512_maskz_loadu_epi32(all, p->offset + i)) == 0;
 }
 
 /* Adds the products of 4 `groups` windows that lie evenly apart from the first one on: a register for every four of them and
@@ -194,15 +98,6 @@ VNNI_INLINE const int8_t *add_row(const uint8_t *const *window, isize row, isize
             }
     }
     return weight;
-}
-
-/* Has `count` places of results fetched, `bytes` from one to the next, and the residuals that are added there; they may lie
-   beyond the last one. No part of its callers, which need the registers for addresses. */
-static __attribute__((noinline)) void fetch_results(const uint8_t *y, const uint8_t *residual, isize bytes, isize count) {
-    for (isize at = 0; count > 0; count--, at += bytes) {
-        __builtin_prefetch(y + at, 1);
-        if (residual) __builtin_prefetch(residual + at);
-    }
 }
 
 /* Computes windows from i on, `blocks` vectors of 16 channels each. Each of the `tile` vectors of 64 results holds 4 / blocks
@@ -291,9 +186,7 @@ PANEL_KERNEL(groups_of_4_general, 1, 0, 0, 1, 0, GENERAL)
 PANEL_KERNEL(groups_of_8_general, 1, 0, 0, 2, 0, GENERAL)
 PANEL_KERNEL(groups_of_16_general, 1, 0, 0, 4, 0, GENERAL)
 
-typedef void (*panel_kernel)(const panel *p);
-
-static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
+static panel_kernel vnni_kernel(const conv_args *a, isize blocks) {
     static const panel_kernel residual[] = {one_block_residual, two_blocks_residual, three_blocks_residual, four_blocks_residual};
     static const panel_kernel general[] = {one_block_general, two_blocks_general, three_blocks_general, four_blocks_general};
     static const panel_kernel whole[] = {one_whole_block, two_whole_blocks, three_blocks, four_blocks};
@@ -313,6 +206,11 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
     if (adds_residual(a)) return residual[blocks - 1];
     if (a->kernel_h == 1 && blocks > 2) return blocks == 3 ? three_blocks_flat : four_blocks_flat;
     return a->out_channels == 16 * blocks ? whole[blocks - 1] : usual[blocks - 1];
+}
+
+static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
+    const panel_kernel amx = amx_panel_kernel(a, blocks);
+    return amx ? amx : vnni_kernel(a, blocks);
 }
 
 /* Computes sums of the windows of a panel, the first of which is `place` of all, and has them finished; with those of `other`,
@@ -352,6 +250,7 @@ static isize take_block(const conv_args *a, panel *p, isize at, isize channel) {
         p->multiplier[q] = a->multiplier + from;
         p->negative[q] = a->multiplier_negative ? a->multiplier_negative + from : p->multiplier[q];
     }
+    p->few = vnni_kernel(a, blocks);
     return blocks;
 }
 
@@ -436,7 +335,8 @@ static isize layout_bytes(const dense_layout *t) { return t->rows_bytes + t->win
 
 isize dense_scratch(const conv_args *a) {
     const dense_layout t = dense_layout_of(a), other = a->joined ? dense_layout_of(a->joined) : (dense_layout){0};
-    return a->sum_bytes + layout_bytes(&t) + round_up(layout_bytes(&other), ALIGNMENT) + ALIGNMENT;
+    const isize amx = amx_scratch(a) + (a->joined ? amx_scratch(a->joined) : 0);
+    return a->sum_bytes + amx + layout_bytes(&t) + round_up(layout_bytes(&other), ALIGNMENT) + ALIGNMENT;
 }
 
 /* Makes a panel of the windows of result rows r to end; `scratch` has layout_bytes(), and zero points where rows are copied. */
@@ -461,18 +361,23 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
     const isize first_block = a->split_channels ? lo : 0, last_block = a->split_channels ? hi : blocks;
     if (a->split_channels) lo = 0, hi = all;
     const dense_layout t = dense_layout_of(a), other = joined ? dense_layout_of(joined) : (dense_layout){.step = t.step};
-    uint8_t *own_scratch = scratch + a->sum_bytes, *other_scratch = own_scratch + round_up(layout_bytes(&t), ALIGNMENT);
+    const isize own_amx = amx_scratch(a), other_amx = joined ? amx_scratch(joined) : 0;
+    uint8_t *own_scratch = scratch + a->sum_bytes + own_amx + other_amx;
+    uint8_t *other_scratch = own_scratch + round_up(layout_bytes(&t), ALIGNMENT);
     memset(own_scratch + layout_bytes(&t) - t.rows_bytes, a->in_zero, (size_t)t.rows_bytes);
     if (joined) memset(other_scratch + layout_bytes(&other) - other.rows_bytes, joined->in_zero, (size_t)other.rows_bytes);
     const isize step = min_size(t.step, other.step);
+    if (own_amx + other_amx) begin_amx();
     for (isize r = lo, end; r < hi; r = end) {
         end = min_size(r + step, hi);
         panel p, second;
         take_rows(a, &t, r, end, own_scratch, &p);
         if (joined) take_rows(joined, &other, r, end, other_scratch, &second);
+        p.amx = scratch + a->sum_bytes, second.amx = p.amx + own_amx;
         const isize place = r * a->out_width, at = place * a->out_channels, from = first_block * block;
         run_blocks(a, &p, joined ? &second : NULL, place, first_block, last_block, scratch);
         finish_results(a, adds_residual(a), at + from, p.count, min_size(last_block * block, a->out_channels) - from);
     }
+    if (own_amx + other_amx) end_amx();
 }
 #endif

@@ -158,7 +158,7 @@ static const void *pack_numbers(checker *c, const gather_plan *t, const void *nu
 static const tile_kernels *choose_kernels(void) {
     const enum isa isa = current_isa();
     if (isa == AVX_VNNI) return avx_vnni_tiles();
-    return isa == AVX512_VNNI ? &avx512_tiles : isa == AVX2 ? &avx2_tiles : &plain_tiles;
+    return has_avx512_vnni() ? &avx512_tiles : isa == AVX2 ? &avx2_tiles : &plain_tiles;
 }
 #else
 static const tile_kernels *choose_kernels(void) {

@@ -96,7 +96,7 @@ AVX512_TARGET static float quantize_gelu_avx512(const float *x, uint8_t *q, isiz
 
 float quantize_gelu(const float *x, uint8_t *q, isize count, float *g) {
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-    const float found = current_isa() == AVX512_VNNI ? quantize_gelu_avx512(x, q, count, g) : 0;
+    const float found = has_avx512_vnni() ? quantize_gelu_avx512(x, q, count, g) : 0;
     if (found > 0) return found;
 #endif
     int32_t most = 0, *tops = (int32_t *)(void *)(g + count);

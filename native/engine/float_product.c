@@ -88,7 +88,7 @@ __attribute__((target("avx2,fma"))) static void float_product_256(const float *x
 
 float_product_kernel float_product_of_isa(void) {
     const enum isa isa = current_isa();
-    return isa == AVX512_VNNI ? float_product_512 : isa == PLAIN ? float_product_plain : float_product_256;
+    return has_avx512_vnni() ? float_product_512 : isa == PLAIN ? float_product_plain : float_product_256;
 }
 #else
 float_product_kernel float_product_of_isa(void) { return float_product_plain; }

@@ -349,7 +349,7 @@ AVX512_TARGET void expect_floats(const void *args, const sum_block *b) {
 }
 
 static int takes_vectors(const float_results *t) {
-    return current_isa() == AVX512_VNNI && t->usual.known && (!t->q || has_usual_divisor(&t->grid));
+    return has_avx512_vnni() && t->usual.known && (!t->q || has_usual_divisor(&t->grid));
 }
 #else
 void expect_floats(const void *args, const sum_block *b) { (void)args, (void)b; }

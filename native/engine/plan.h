@@ -140,8 +140,9 @@ HIDDEN isize run_plan(const plan *p, isize from, uint8_t *workspace, void *const
                       double *seconds, char reason[REASON]);
 
 /* Instruction sets: what kernels may use. The environment variable INTACT8_ISA takes a lower one, for tests. */
-enum isa { PLAIN, AVX2, AVX_VNNI, AVX512_VNNI, NEON, NEON_DOT, NEON_I8MM };
+enum isa { PLAIN, AVX2, AVX_VNNI, AVX512_VNNI, AMX, NEON, NEON_DOT, NEON_I8MM };
 HIDDEN enum isa current_isa(void);
+INLINE int has_avx512_vnni(void) { return current_isa() == AVX512_VNNI || current_isa() == AMX; }
 HIDDEN const char *isa_name(enum isa isa);
 HIDDEN int has_avx_vnni(void); /* whether the CPU has vpdpbusd outside of AVX-512 */
 

@@ -239,7 +239,7 @@ product_kernel product_of_isa(void) {
     return isa == AVX512_VNNI ? product_vnni : isa >= AVX2 && isa < AVX512_VNNI ? product_avx2 : product_plain;
 }
 
-product_kernel nibble_product_of_isa(void) { return current_isa() == AVX512_VNNI ? product_nibbles_vnni : NULL; }
+product_kernel nibble_product_of_isa(void) { return has_avx512_vnni() ? product_nibbles_vnni : NULL; }
 #else
 product_kernel product_of_isa(void) { return product_plain; }
 product_kernel nibble_product_of_isa(void) { return NULL; }

@@ -308,7 +308,7 @@ void run_attention(frame *f, const int64_t *step, void *prepared) {
         .scores = requantization_of(s->score_ratio, s->score_zero, s->score_low, s->score_high),
         .context = requantization_of(s->ratio, s->zero, s->low, s->high),
         .element = s->form == FLOATS ? 4 : 1, .y_element = s->form >= SCORES ? 4 : 1,
-        .vectors = current_isa() == AVX512_VNNI
+        .vectors = has_avx512_vnni()
     };
     (void)prepared;
     if (s->form == INTEGERS) {

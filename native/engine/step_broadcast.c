@@ -329,10 +329,10 @@ AVX512_TARGET static void mul_shared(const void *given, isize lo, isize hi, uint
 }
 
 static kernel mul_kernel(const mul_args *a) {
-    if (current_isa() == AVX512_VNNI && shares_gates(a)) return mul_shared;
+    if (has_avx512_vnni() && shares_gates(a)) return mul_shared;
     /* Beyond this ratio, which no real program has, results would not fit int32. */
     const int fits = a->ratio < 32768.0f && a->ratio > -32768.0f;
-    return fits && current_isa() == AVX512_VNNI ? mul_avx512 : mul_plain;
+    return fits && has_avx512_vnni() ? mul_avx512 : mul_plain;
 }
 #else
 static kernel mul_kernel(const mul_args *a) { return (void)a, mul_plain; }

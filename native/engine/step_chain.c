@@ -256,7 +256,7 @@ AVX512_TARGET static void silu_vectors(const float *x, float *y, isize n) {
     }
 }
 
-static int has_silu_vectors(void) { return current_isa() == AVX512_VNNI; }
+static int has_silu_vectors(void) { return has_avx512_vnni(); }
 #else
 static void silu_vectors(const float *x, float *y, isize n) { (void)x, (void)y, (void)n; }
 static int has_silu_vectors(void) { return 0; }

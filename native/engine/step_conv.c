@@ -152,7 +152,7 @@ static int pack(checker *c, const conv_step *s, const int32_t *bias, conv_plan *
 /* Chooses a fast kernel and fills in what it is given; GATHERED where none takes the convolution. */
 static conv_form choose(const conv_step *s, const conv_limits *limits, isize sum_bytes, conv_args *a) {
     const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
-    if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
+    if (!has_avx512_vnni() || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
         s->pad_d || s->dilation_h != 1 || s->dilation_w != 1)
         return GATHERED;
     for (int i = 0; i < 4; i++)

@@ -33,7 +33,7 @@ void quantize_row(const float *x, float s, uint8_t *q, isize count) {
     isize done = 0;
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
     const quantize_args a = {.divisor = s, .low = -REACH, .high = REACH, .zero = 128};
-    if (current_isa() == AVX512_VNNI) done = quantize_vectors(x, q, count, &a);
+    if (has_avx512_vnni()) done = quantize_vectors(x, q, count, &a);
 #endif
     quantize_each(x + done, s, q + done, count - done);
 }
@@ -123,7 +123,7 @@ const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize
     const enum isa isa = current_isa();
     *w = (dynamic_weight){.depth = packed_depth(depth), .nibbles = few_bits != NULL};
     w->columns = round_up(columns, w->nibbles ? 32 : 16);
-    if (isa == AVX512_VNNI || isa == PLAIN) w->product = few_bits ? few_bits : product_of_isa();
+    if (has_avx512_vnni() || isa == PLAIN) w->product = few_bits ? few_bits : product_of_isa();
     isize bytes = checked_product(w->depth, w->columns) / (w->nibbles ? 2 : 1);
     if (!w->product) bytes = size_matrix(depth, columns, bits, &w->matrix);
     const isize begin = round_up(4 * w->columns, ALIGNMENT);

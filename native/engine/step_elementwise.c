@@ -22,7 +22,7 @@ MULTIVERSION void quantize_line(const float *restrict x, uint8_t *restrict y, is
     const int32_t zero = a->zero;
     isize i = 0;
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-    if (current_isa() == AVX512_VNNI) i = quantize_vectors(x, y, count, a);
+    if (has_avx512_vnni()) i = quantize_vectors(x, y, count, a);
 #endif
     for (; i < count; i++) y[i] = to_uint8(x[i] / divisor, low, high, zero);
 }

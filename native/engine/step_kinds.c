@@ -1,5 +1,8 @@
 /* The table of all kinds of steps, and the instruction sets of this CPU. */
 
+#if !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE /* for syscall() */
+#endif
 #include "plan.h"
 
 #include <stdlib.h>
@@ -29,6 +32,8 @@ const step_kind *step_kinds(isize *count) {
 }
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "amx.h"
+
 #include <cpuid.h>
 
 static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -38,11 +43,32 @@ int has_avx_vnni(void) {
     return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
 }
 
+#if HAS_AMX_KERNELS
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA 18
+
+/* Whether the CPU has AMX for integers, and Linux lets this process use it, which has to be asked for: the state of a thread
+   is 8 KiB more then. It is refused where a signal's stack is too small for that, and in some sandboxes. */
+static int has_amx(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return 0;
+    if (!__get_cpuid_count(1, 0, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low >> 17 & 3) == 3 && !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+}
+#else
+static int has_amx(void) { return 0; }
+#endif
+
 static int supports(enum isa isa) {
     const int avx512 = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512vl");
     return isa == PLAIN || (isa == AVX512_VNNI && avx512) || (isa == AVX_VNNI && (avx512 || has_avx_vnni())) ||
-           (isa == AVX2 && has_avx2());
+           (isa == AVX2 && has_avx2()) || (isa == AMX && avx512 && has_amx());
 }
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -69,7 +95,7 @@ static int supports(enum isa isa) {
 static int supports(enum isa isa) { return isa == PLAIN; }
 #endif
 
-static const char *const isa_names[] = {"plain", "avx2", "avx_vnni", "avx512_vnni", "neon", "neon_dot", "neon_i8mm"};
+static const char *const isa_names[] = {"plain", "avx2", "avx_vnni", "avx512_vnni", "amx", "neon", "neon_dot", "neon_i8mm"};
 
 const char *isa_name(enum isa isa) { return isa_names[isa]; }
 

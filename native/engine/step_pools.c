@@ -120,7 +120,7 @@ AVX512_TARGET static void maximum_avx512(const window *w, void *to, isize channe
     }
 }
 
-static window_maximum byte_maximum(void) { return current_isa() == AVX512_VNNI ? maximum_avx512 : maximum_of_bytes; }
+static window_maximum byte_maximum(void) { return has_avx512_vnni() ? maximum_avx512 : maximum_of_bytes; }
 #else
 static window_maximum byte_maximum(void) { return maximum_of_bytes; }
 #endif

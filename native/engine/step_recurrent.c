@@ -102,7 +102,7 @@ INLINE int lstm_cell(const recurrent_args *a, const float *v, const hidden_produ
     int bad = 0;
     isize from = 0;
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-    if (current_isa() == AVX512_VNNI) from = lstm_vectors(a->tanh, v, p, size, h, c, &bad);
+    if (has_avx512_vnni()) from = lstm_vectors(a->tanh, v, p, size, h, c, &bad);
 #endif
     for (; from < size; from += BLOCK) {
         const isize count = min_size(size - from, BLOCK);

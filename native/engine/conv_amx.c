@@ -1,0 +1,175 @@
+/* Dense convolutions on AMX. Sums of 32 windows and 32 channels are four tiles. Windows are read in place where 16 of them lie
+   evenly apart; others, and bytes beyond the last 64 of a window, are copied. */
+
+#include "amx.h"
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "conv_panel.h"
+
+#if HAS_AMX_KERNELS
+
+#define LEAST_DEPTH 64       /* bytes of a window from which on tiles are worth it */
+#define MOST_DEPTH (16 << 10) /* whose copies fit the L2 cache */
+#define WINDOWS (2 * AMX_ROWS)
+#define SUMS_BYTES (WINDOWS * 64 * (isize)sizeof(int32_t))
+#define TAILS_BYTES (WINDOWS * AMX_BYTES)
+#define TAIL_WEIGHTS_BYTES (4 * AMX_WEIGHT_BYTES)
+
+INLINE isize depth_of(const conv_args *a) { return a->kernel_h * round_up(a->kernel_w * a->channels, 4); }
+
+/* Bytes from one copied window to the next: not a multiple of 4096, for the cache's sake. */
+INLINE isize copied_bytes(isize depth) { return round_up(depth, AMX_BYTES) + AMX_BYTES; }
+
+static int takes(const conv_args *a) {
+    const isize depth = depth_of(a);
+    return current_isa() == AMX && !a->nibbles && !a->group_width && depth >= LEAST_DEPTH && depth <= MOST_DEPTH;
+}
+
+isize amx_scratch(const conv_args *a) {
+    return takes(a) ? SUMS_BYTES + TAILS_BYTES + TAIL_WEIGHTS_BYTES + WINDOWS * copied_bytes(depth_of(a)) : 0;
+}
+
+/* Copies `bytes` bytes; up to 63 bytes behind the last one may be stored, which are 0 then. */
+AMX_INLINE void copy_bytes(uint8_t *to, const uint8_t *from, isize bytes) {
+    for (; bytes >= VECTOR_BYTES; bytes -= VECTOR_BYTES, from += VECTOR_BYTES, to += VECTOR_BYTES)
+        _mm512_storeu_si512(to, _mm512_loadu_si512(from));
+    if (bytes) _mm512_storeu_si512(to, _mm512_maskz_loadu_epi8(byte_mask(bytes), from));
+}
+
+/* How a panel's windows are read. */
+typedef struct {
+    int in_place;        /* whether windows that lie evenly apart are */
+    isize rows, pieces;  /* rows of a window, and pieces of 64 bytes of each, the tail aside */
+    isize tail, copied;  /* bytes beyond the last whole piece; those from one copied window to the next */
+    int32_t *sums;       /* of 32 windows */
+    uint8_t *tails, *copies;
+    int8_t *tail_weights;
+} reading;
+
+AMX_INLINE reading reading_of(const panel *p) {
+    const isize depth = p->kernel_h * p->bytes;
+    const int in_place = p->kernel_h == 1 || p->bytes % AMX_BYTES == 0;
+    uint8_t *const tails = p->amx + SUMS_BYTES, *const weights = tails + TAILS_BYTES;
+    return (reading){.in_place = in_place, .rows = in_place ? p->kernel_h : 1,
+                     .pieces = (in_place ? p->bytes : depth) / AMX_BYTES, .tail = depth % AMX_BYTES,
+                     .copied = copied_bytes(depth), .sums = (int32_t *)(void *)p->amx, .tails = tails,
+                     .copies = weights + TAIL_WEIGHTS_BYTES, .tail_weights = (int8_t *)weights};
+}
+
+/* Finds 16 rows from window i on, `count` of which are there. Sets `step` to the bytes from one row of a window to the next, and
+   `tail` to where bytes beyond the last whole piece are. */
+AMX_INLINE amx_rows rows_from(const panel *p, const reading *r, isize i, isize count, int group, isize *step, amx_rows *tail) {
+    if (r->in_place && count == AMX_ROWS && evenly_apart(p, i, AMX_ROWS)) {
+        const amx_rows rows = {p->x + p->offset[i], p->apart};
+        uint8_t *to = r->tails + group * AMX_ROWS * AMX_BYTES;
+        *step = p->line, *tail = (amx_rows){to, AMX_BYTES};
+        for (int w = 0; r->tail && w < AMX_ROWS; w++, to += AMX_BYTES)
+            copy_bytes(to, rows.x + w * rows.apart + r->pieces * AMX_BYTES, r->tail);
+        return rows;
+    }
+    uint8_t *to = r->copies + group * AMX_ROWS * r->copied;
+    const amx_rows rows = {to, r->copied};
+    for (isize w = 0; w < count; w++, to += r->copied) {
+        const uint8_t *from = p->x + p->offset[i + w];
+        for (isize k = 0; k < p->kernel_h; k++) copy_bytes(to + k * p->bytes, from + k * p->line, p->bytes);
+        if (r->tail) _mm512_storeu_si512(to + p->kernel_h * p->bytes, _mm512_setzero_si512());
+    }
+    *step = p->bytes, *tail = (amx_rows){rows.x + r->rows * r->pieces * AMX_BYTES, r->copied};
+    return rows;
+}
+
+/* Computes sums of 16 or 32 windows (`groups`) and of 16 or 32 channels (`own` of `blocks`) from block `b` on. */
+AMX_INLINE void add_blocks(const panel *p, const reading *r, const amx_rows *x, const isize *step, const amx_rows *tail,
+                           int32_t *sums, const int groups, const int blocks, const int b, const int own) {
+    const isize apart = AMX_BYTES * blocks;
+    const int8_t *weight = p->weight + AMX_BYTES * b;
+    amx_load_biases(p->bias + 16 * b, groups, own);
+    amx_rows now[2] = {x[0], groups > 1 ? x[1] : x[0]};
+    for (isize row = 0; row < r->rows; row++, weight += r->pieces * AMX_ROWS * apart) {
+        amx_products(now, 0, r->pieces, weight, apart, groups, own);
+        for (int g = 0; g < groups; g++) now[g].x += step[g];
+    }
+    if (r->tail) amx_products(tail, 0, 1, r->tail_weights + AMX_BYTES * b, apart, groups, own);
+    amx_store(sums + 16 * b, apart, groups, own);
+}
+
+/* Computes 16 or 32 windows from i on, `count` of which are there. */
+AMX_INLINE void compute_windows(const panel *p, const reading *r, isize i, isize count, const int groups, const int blocks,
+                                const int whole, const finish_form form) {
+    isize step[2] = {0, 0};
+    amx_rows x[2], tail[2];
+    for (int g = 0; g < groups; g++)
+        x[g] = rows_from(p, r, i + g * AMX_ROWS, min_size(count - g * AMX_ROWS, AMX_ROWS), g, &step[g], &tail[g]);
+    int32_t *sums = form == SUMS ? p->sums + 16 * i * blocks : r->sums;
+    if (form != SUMS && p->fetches)
+        fetch_results(p->y + i * p->stride, p->residual ? p->residual + i * p->stride : NULL, p->stride, count);
+    add_blocks(p, r, x, step, tail, sums, groups, blocks, 0, blocks > 1 ? 2 : 1);
+    if (blocks > 2) add_blocks(p, r, x, step, tail, sums, groups, blocks, 2, blocks - 2);
+    if (form == SUMS) return;
+    const isize pixels = 4 / blocks;
+    for (isize w = 0; w < count; w += pixels, sums += 16 * blocks * pixels) {
+        __m512i sum[4];
+        for (int q = 0; q < 4 / blocks * blocks; q++) sum[q] = _mm512_loadu_si512(sums + 16 * q);
+        store_results(p, sum, i + w, count - w >= pixels, blocks, whole, 0, 0, form);
+    }
+}
+
+AMX_INLINE void run_amx(const panel *given, const int blocks, const int whole, const finish_form form) {
+    const panel p = *given;
+    const reading r = reading_of(&p);
+    const isize apart = AMX_BYTES * blocks, words = r.tail / 4;
+    if (r.tail) {
+        memset(r.tail_weights, 0, (size_t)(AMX_ROWS * apart));
+        memcpy(r.tail_weights, p.weight + r.rows * r.pieces * AMX_ROWS * apart, (size_t)(words * apart));
+    }
+    isize i = 0;
+    for (; p.count - i >= AMX_ROWS + AMX_FEWEST_ROWS; i += WINDOWS)
+        compute_windows(&p, &r, i, min_size(p.count - i, WINDOWS), 2, blocks, whole, form);
+    if (p.count - i >= AMX_FEWEST_ROWS) {
+        compute_windows(&p, &r, i, min_size(p.count - i, AMX_ROWS), 1, blocks, whole, form);
+        i += AMX_ROWS;
+    }
+    if (i >= p.count) return;
+    panel rest = p;
+    rest.offset += i, rest.count -= i, rest.y += i * p.stride;
+    if (p.residual) rest.residual += i * p.stride;
+    if (form == SUMS) rest.sums += 16 * i * blocks;
+    p.few(&rest);
+}
+
+#define AMX_KERNEL(name, blocks, whole, form) \
+    AMX_TARGET static __attribute__((noinline)) void name(const panel *p) { run_amx(p, blocks, whole, form); }
+#define AMX_KERNELS(name, blocks)                \
+    AMX_KERNEL(name, blocks, 0, USUAL)           \
+    AMX_KERNEL(name##_residual, blocks, 0, RESIDUAL) \
+    AMX_KERNEL(name##_general, blocks, 0, GENERAL)   \
+    AMX_KERNEL(name##_sums, blocks, 0, SUMS)
+AMX_KERNELS(one_block, 1)
+AMX_KERNELS(two_blocks, 2)
+AMX_KERNELS(three_blocks, 3)
+AMX_KERNELS(four_blocks, 4)
+AMX_KERNEL(one_whole_block, 1, 1, USUAL)
+AMX_KERNEL(two_whole_blocks, 2, 1, USUAL)
+
+panel_kernel amx_panel_kernel(const conv_args *a, isize blocks) {
+    static const panel_kernel usual[] = {one_block, two_blocks, three_blocks, four_blocks};
+    static const panel_kernel residual[] = {one_block_residual, two_blocks_residual, three_blocks_residual, four_blocks_residual};
+    static const panel_kernel general[] = {one_block_general, two_blocks_general, three_blocks_general, four_blocks_general};
+    static const panel_kernel sums[] = {one_block_sums, two_blocks_sums, three_blocks_sums, four_blocks_sums};
+    static const panel_kernel whole[] = {one_whole_block, two_whole_blocks, three_blocks, four_blocks};
+    if (!takes(a)) return NULL;
+    if (a->sum_bytes) return sums[blocks - 1];
+    if (a->general) return general[blocks - 1];
+    if (adds_residual(a)) return residual[blocks - 1];
+    return a->out_channels == 16 * blocks ? whole[blocks - 1] : usual[blocks - 1];
+}
+
+AMX_TARGET void begin_amx(void) { amx_begin(); }
+AMX_TARGET void end_amx(void) { amx_end(); }
+#else
+panel_kernel amx_panel_kernel(const conv_args *a, isize blocks) { return (void)a, (void)blocks, NULL; }
+isize amx_scratch(const conv_args *a) { return (void)a, 0; }
+void begin_amx(void) {}
+void end_amx(void) {}
+#endif
+#endif
