@@ -45,9 +45,9 @@ typedef struct {
 
 /* Adds the products of `pieces` times 64 bytes of 16 or 32 rows (`groups`) to the sums of 16 or 32 columns (`blocks`), which are
    in tiles 0 to 3. Words of weights are `apart` bytes from one to the next. */
-AMX_INLINE void amx_products(const amx_rows *x, isize at, isize pieces, const int8_t *weight, isize apart, const int groups,
+AMX_INLINE void amx_products(const amx_rows *x, isize pieces, const int8_t *weight, isize apart, const int groups,
                              const int blocks) {
-    const uint8_t *first = x[0].x + at, *second = groups > 1 ? x[1].x + at : NULL;
+    const uint8_t *first = x[0].x, *second = groups > 1 ? x[1].x : NULL;
     const isize first_apart = x[0].apart, second_apart = groups > 1 ? x[1].apart : 0;
     __asm__ volatile("" : : : "memory"); /* what was stored before is read here */
     for (; pieces > 0; pieces--, first += AMX_BYTES, second += AMX_BYTES, weight += AMX_ROWS * apart) {
@@ -71,7 +71,14 @@ AMX_INLINE void amx_store(int32_t *sums, isize apart, const int groups, const in
     if (groups > 1 && blocks > 1) TILE_STORE(3, second + 16, apart);
 }
 
-/* Begins sums of columns with their biases, or with 0. */
+AMX_INLINE void amx_zero(void) {
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+}
+
+/* Begins sums of columns with their biases. */
 AMX_INLINE void amx_load_biases(const int32_t *bias, const int groups, const int blocks) {
     const isize none = 0; /* every row is the same */
     TILE_LOAD(0, bias, none);

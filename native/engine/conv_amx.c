@@ -86,10 +86,10 @@ AMX_INLINE void add_blocks(const panel *p, const reading *r, const amx_rows *x, 
     amx_load_biases(p->bias + 16 * b, groups, own);
     amx_rows now[2] = {x[0], groups > 1 ? x[1] : x[0]};
     for (isize row = 0; row < r->rows; row++, weight += r->pieces * AMX_ROWS * apart) {
-        amx_products(now, 0, r->pieces, weight, apart, groups, own);
+        amx_products(now, r->pieces, weight, apart, groups, own);
         for (int g = 0; g < groups; g++) now[g].x += step[g];
     }
-    if (r->tail) amx_products(tail, 0, 1, r->tail_weights + AMX_BYTES * b, apart, groups, own);
+    if (r->tail) amx_products(tail, 1, r->tail_weights + AMX_BYTES * b, apart, groups, own);
     amx_store(sums + 16 * b, apart, groups, own);
 }
 

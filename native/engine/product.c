@@ -2,6 +2,8 @@
 
 #include "product.h"
 
+#include "amx.h"
+
 /* Packs words of four k that lie side by side. */
 MULTIVERSION static void pack_words(const uint8_t *w, isize words, isize columns, isize c_stride, isize count, uint32_t flip,
                                     int8_t *to) {
@@ -166,8 +168,8 @@ BLOCK_OF(block_of_64, 4, 0)
 BLOCK_OF(block_of_32_nibbles, 2, 1)
 BLOCK_OF(block_of_64_nibbles, 4, 1)
 
-static void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
-                         int32_t *sums, isize apart) {
+void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns, int32_t *sums,
+                  isize apart) {
     for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
         const int8_t *w = weight + from * depth;
         switch (min_size(columns - from, PRODUCT_COLUMNS) / 16) {
@@ -236,6 +238,9 @@ AVX2_TARGET static void product_avx2(const uint8_t *x, isize stride, isize rows,
 
 product_kernel product_of_isa(void) {
     const enum isa isa = current_isa();
+#if HAS_AMX_KERNELS
+    if (isa == AMX) return product_amx;
+#endif
     return isa == AVX512_VNNI ? product_vnni : isa >= AVX2 && isa < AVX512_VNNI ? product_avx2 : product_plain;
 }
 

@@ -15,6 +15,12 @@ typedef void (*product_kernel)(const uint8_t *x, isize stride, isize rows, isize
 
 HIDDEN product_kernel product_of_isa(void);
 
+/* Those for AVX-512 VNNI and for AMX (product_amx.c), where the compiler has them. */
+HIDDEN void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
+                         int32_t *sums, isize apart);
+HIDDEN void product_amx(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
+                        int32_t *sums, isize apart);
+
 /* The same for packed weights of 4 bits (nibbles.h, span 64), a multiple of 32 columns, and depths up to NIBBLE_DEPTH, so that
    16 times a sum is an int32; NULL where bytes are as fast. */
 HIDDEN product_kernel nibble_product_of_isa(void);

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define CHUNK_ROWS 24          /* rows whose sums are in the L1 cache at a time */
+#define CHUNK_ROWS 48          /* rows whose sums are in the L1 cache at a time */
 #define BYTE_VARIANT (-1)      /* of packed weights */
 #define NIBBLE_VARIANT (-3)
 #define PANEL_BYTES (64 << 10) /* rows of x that all blocks of columns read before the next rows */

@@ -2,7 +2,7 @@
 
 #include "product.h"
 
-#define CHUNK_ROWS 24   /* rows whose sums are in the L1 cache at a time */
+#define CHUNK_ROWS 48   /* rows whose sums are in the L1 cache at a time */
 #define SPLIT_BATCHES 8 /* fewer matrices than this are split by rows, for threads */
 #define SPLIT_ROWS 96
 #define LEADING 4
