@@ -8,12 +8,11 @@
 
 #if HAS_AMX_KERNELS
 
-#define LEAST_DEPTH 64       /* bytes of a window from which on tiles are worth it */
-#define MOST_DEPTH (16 << 10) /* whose copies fit the L2 cache */
+#define LEAST_DEPTH 64        /* bytes of a window from which on tiles are worth it */
+#define MOST_DEPTH (16 << 10)
+#define COPIES (768 << 10)    /* bytes of a panel's copied windows, which stay in the L2 cache */
 #define WINDOWS (2 * AMX_ROWS)
 #define SUMS_BYTES (WINDOWS * 64 * (isize)sizeof(int32_t))
-#define TAILS_BYTES (WINDOWS * AMX_BYTES)
-#define TAIL_WEIGHTS_BYTES (4 * AMX_WEIGHT_BYTES)
 
 INLINE isize depth_of(const conv_args *a) { return a->kernel_h * round_up(a->kernel_w * a->channels, 4); }
 
@@ -25,8 +24,16 @@ static int takes(const conv_args *a) {
     return current_isa() == AMX && !a->nibbles && !a->group_width && depth >= LEAST_DEPTH && depth <= MOST_DEPTH;
 }
 
-isize amx_scratch(const conv_args *a) {
-    return takes(a) ? SUMS_BYTES + TAILS_BYTES + TAIL_WEIGHTS_BYTES + WINDOWS * copied_bytes(depth_of(a)) : 0;
+/* Windows whose copies are kept for all blocks of channels; those of one block only need no more than 32. */
+static int keeps_copies(const conv_args *a) { return a->out_channels > 64; }
+
+isize amx_windows(const conv_args *a) {
+    return takes(a) && keeps_copies(a) ? COPIES / copied_bytes(depth_of(a)) : PTRDIFF_MAX;
+}
+
+isize amx_scratch(const conv_args *a, isize windows) {
+    const isize copies = keeps_copies(a) ? round_up(windows, WINDOWS) : WINDOWS;
+    return takes(a) ? 2 * SUMS_BYTES + 4 * AMX_WEIGHT_BYTES + copies * copied_bytes(depth_of(a)) : 0;
 }
 
 /* Copies `bytes` bytes; up to 63 bytes behind the last one may be stored, which are 0 then. */
@@ -41,35 +48,40 @@ typedef struct {
     int in_place;        /* whether windows that lie evenly apart are */
     isize rows, pieces;  /* rows of a window, and pieces of 64 bytes of each, the tail aside */
     isize tail, copied;  /* bytes beyond the last whole piece; those from one copied window to the next */
-    int32_t *sums;       /* of 32 windows */
-    uint8_t *tails, *copies;
+    int32_t *sums[2];    /* each of 32 windows */
     int8_t *tail_weights;
+    uint8_t *copies;     /* of windows, or of the tails of those that are read in place */
+    int keeps;           /* whether those of all windows are kept */
+    isize share;         /* windows before these that are finished with every product of tiles */
 } reading;
 
-AMX_INLINE reading reading_of(const panel *p) {
-    const isize depth = p->kernel_h * p->bytes;
+AMX_INLINE reading reading_of(const panel *p, const int blocks) {
+    const isize depth = p->kernel_h * p->bytes, tail = depth % AMX_BYTES;
     const int in_place = p->kernel_h == 1 || p->bytes % AMX_BYTES == 0;
-    uint8_t *const tails = p->amx + SUMS_BYTES, *const weights = tails + TAILS_BYTES;
-    return (reading){.in_place = in_place, .rows = in_place ? p->kernel_h : 1,
-                     .pieces = (in_place ? p->bytes : depth) / AMX_BYTES, .tail = depth % AMX_BYTES,
-                     .copied = copied_bytes(depth), .sums = (int32_t *)(void *)p->amx, .tails = tails,
-                     .copies = weights + TAIL_WEIGHTS_BYTES, .tail_weights = (int8_t *)weights};
+    const isize rows = in_place ? p->kernel_h : 1, pieces = (in_place ? p->bytes : depth) / AMX_BYTES;
+    const isize products = (rows * pieces + (tail > 0)) * (blocks > 2 ? 2 : 1);
+    uint8_t *const weights = p->amx + 2 * SUMS_BYTES;
+    return (reading){.in_place = in_place, .rows = rows, .pieces = pieces, .tail = tail, .copied = copied_bytes(depth),
+                     .sums = {(int32_t *)(void *)p->amx, (int32_t *)(void *)(p->amx + SUMS_BYTES)},
+                     .tail_weights = (int8_t *)weights, .copies = weights + 4 * AMX_WEIGHT_BYTES,
+                     .keeps = keeps_copies(p->args), .share = ceil_div(WINDOWS, products)};
 }
 
 /* Finds 16 rows from window i on, `count` of which are there. Sets `step` to the bytes from one row of a window to the next, and
    `tail` to where bytes beyond the last whole piece are. */
-AMX_INLINE amx_rows rows_from(const panel *p, const reading *r, isize i, isize count, int group, isize *step, amx_rows *tail) {
+AMX_INLINE amx_rows rows_from(const panel *p, const reading *r, isize i, isize count, isize *step, amx_rows *tail) {
+    const isize at = p->offset + i - p->begin;
+    uint8_t *to = r->copies + (r->keeps ? at : at % WINDOWS) * r->copied;
+    const int fresh = !r->keeps || !p->copied;
     if (r->in_place && count == AMX_ROWS && evenly_apart(p, i, AMX_ROWS)) {
         const amx_rows rows = {p->x + p->offset[i], p->apart};
-        uint8_t *to = r->tails + group * AMX_ROWS * AMX_BYTES;
         *step = p->line, *tail = (amx_rows){to, AMX_BYTES};
-        for (int w = 0; r->tail && w < AMX_ROWS; w++, to += AMX_BYTES)
+        for (int w = 0; fresh && r->tail && w < AMX_ROWS; w++, to += AMX_BYTES)
             copy_bytes(to, rows.x + w * rows.apart + r->pieces * AMX_BYTES, r->tail);
         return rows;
     }
-    uint8_t *to = r->copies + group * AMX_ROWS * r->copied;
     const amx_rows rows = {to, r->copied};
-    for (isize w = 0; w < count; w++, to += r->copied) {
+    for (isize w = 0; fresh && w < count; w++, to += r->copied) {
         const uint8_t *from = p->x + p->offset[i + w];
         for (isize k = 0; k < p->kernel_h; k++) copy_bytes(to + k * p->bytes, from + k * p->line, p->bytes);
         if (r->tail) _mm512_storeu_si512(to + p->kernel_h * p->bytes, _mm512_setzero_si512());
@@ -78,57 +90,84 @@ AMX_INLINE amx_rows rows_from(const panel *p, const reading *r, isize i, isize c
     return rows;
 }
 
-/* Computes sums of 16 or 32 windows (`groups`) and of 16 or 32 channels (`own` of `blocks`) from block `b` on. */
-AMX_INLINE void add_blocks(const panel *p, const reading *r, const amx_rows *x, const isize *step, const amx_rows *tail,
-                           int32_t *sums, const int groups, const int blocks, const int b, const int own) {
+/* Windows whose sums are there and whose results are not. */
+typedef struct {
+    const int32_t *sums;
+    isize i, count;
+} unfinished;
+
+/* Stores the results of up to `most` windows. */
+AMX_INLINE void finish_windows(const panel *p, unfinished *w, isize most, const int blocks, const int whole, const finish_form form) {
+    const isize pixels = 4 / blocks;
+    for (; most > 0 && w->count > 0; most -= pixels, w->count -= pixels, w->i += pixels, w->sums += 16 * blocks * pixels) {
+        __m512i sum[4];
+        for (int q = 0; q < 4 / blocks * blocks; q++) sum[q] = _mm512_loadu_si512(w->sums + 16 * q);
+        store_results(p, sum, w->i, w->count >= pixels, blocks, whole, 0, 0, form);
+    }
+}
+
+/* Computes sums of 16 or 32 windows (`groups`) and of 16 or 32 channels (`own` of `blocks`) from block `b` on. Tiles are multiplied
+   while the results of windows before these are stored. */
+AMX_INLINE void add_blocks(const panel *p, const reading *r, const amx_rows *x, const isize *step, const amx_rows *tail, int32_t *sums,
+                           unfinished *before, const int groups, const int blocks, const int b, const int own, const int whole,
+                           const finish_form form) {
     const isize apart = AMX_BYTES * blocks;
     const int8_t *weight = p->weight + AMX_BYTES * b;
     amx_load_biases(p->bias + 16 * b, groups, own);
     amx_rows now[2] = {x[0], groups > 1 ? x[1] : x[0]};
-    for (isize row = 0; row < r->rows; row++, weight += r->pieces * AMX_ROWS * apart) {
-        amx_products(now, r->pieces, weight, apart, groups, own);
-        for (int g = 0; g < groups; g++) now[g].x += step[g];
+    for (isize row = 0; row < r->rows; row++) {
+        for (isize k = 0; k < r->pieces; k++, weight += AMX_ROWS * apart) {
+            amx_products(now, 1, weight, apart, groups, own);
+            now[0].x += AMX_BYTES, now[1].x += AMX_BYTES;
+            if (form != SUMS) finish_windows(p, before, r->share, blocks, whole, form);
+        }
+        for (int g = 0; g < groups; g++) now[g].x += step[g] - r->pieces * AMX_BYTES;
     }
-    if (r->tail) amx_products(tail, 1, r->tail_weights + AMX_BYTES * b, apart, groups, own);
+    if (r->tail) {
+        amx_products(tail, 1, r->tail_weights + AMX_BYTES * b, apart, groups, own);
+        if (form != SUMS) finish_windows(p, before, r->share, blocks, whole, form);
+    }
     amx_store(sums + 16 * b, apart, groups, own);
 }
 
-/* Computes 16 or 32 windows from i on, `count` of which are there. */
-AMX_INLINE void compute_windows(const panel *p, const reading *r, isize i, isize count, const int groups, const int blocks,
-                                const int whole, const finish_form form) {
+/* Computes the sums of 16 or 32 windows from i on, `count` of which are there. */
+AMX_INLINE void compute_windows(const panel *p, const reading *r, isize i, isize count, int32_t *sums, unfinished *before,
+                                const int groups, const int blocks, const int whole, const finish_form form) {
     isize step[2] = {0, 0};
     amx_rows x[2], tail[2];
     for (int g = 0; g < groups; g++)
-        x[g] = rows_from(p, r, i + g * AMX_ROWS, min_size(count - g * AMX_ROWS, AMX_ROWS), g, &step[g], &tail[g]);
-    int32_t *sums = form == SUMS ? p->sums + 16 * i * blocks : r->sums;
+        x[g] = rows_from(p, r, i + g * AMX_ROWS, min_size(count - g * AMX_ROWS, AMX_ROWS), &step[g], &tail[g]);
     if (form != SUMS && p->fetches)
         fetch_results(p->y + i * p->stride, p->residual ? p->residual + i * p->stride : NULL, p->stride, count);
-    add_blocks(p, r, x, step, tail, sums, groups, blocks, 0, blocks > 1 ? 2 : 1);
-    if (blocks > 2) add_blocks(p, r, x, step, tail, sums, groups, blocks, 2, blocks - 2);
-    if (form == SUMS) return;
-    const isize pixels = 4 / blocks;
-    for (isize w = 0; w < count; w += pixels, sums += 16 * blocks * pixels) {
-        __m512i sum[4];
-        for (int q = 0; q < 4 / blocks * blocks; q++) sum[q] = _mm512_loadu_si512(sums + 16 * q);
-        store_results(p, sum, i + w, count - w >= pixels, blocks, whole, 0, 0, form);
-    }
+    add_blocks(p, r, x, step, tail, sums, before, groups, blocks, 0, blocks > 1 ? 2 : 1, whole, form);
+    if (blocks > 2) add_blocks(p, r, x, step, tail, sums, before, groups, blocks, 2, blocks - 2, whole, form);
+    if (form != SUMS) finish_windows(p, before, WINDOWS, blocks, whole, form);
+    *before = (unfinished){sums, i, count};
 }
 
 AMX_INLINE void run_amx(const panel *given, const int blocks, const int whole, const finish_form form) {
     const panel p = *given;
-    const reading r = reading_of(&p);
-    const isize apart = AMX_BYTES * blocks, words = r.tail / 4;
+    const reading r = reading_of(&p, blocks);
+    const isize apart = AMX_BYTES * blocks;
     if (r.tail) {
-        memset(r.tail_weights, 0, (size_t)(AMX_ROWS * apart));
-        memcpy(r.tail_weights, p.weight + r.rows * r.pieces * AMX_ROWS * apart, (size_t)(words * apart));
+        const isize bytes = r.tail / 4 * apart;
+        memcpy(r.tail_weights, p.weight + r.rows * r.pieces * AMX_ROWS * apart, (size_t)bytes);
+        memset(r.tail_weights + bytes, 0, (size_t)(AMX_ROWS * apart - bytes));
     }
+    unfinished before = {NULL, 0, 0};
     isize i = 0;
-    for (; p.count - i >= AMX_ROWS + AMX_FEWEST_ROWS; i += WINDOWS)
-        compute_windows(&p, &r, i, min_size(p.count - i, WINDOWS), 2, blocks, whole, form);
-    if (p.count - i >= AMX_FEWEST_ROWS) {
-        compute_windows(&p, &r, i, min_size(p.count - i, AMX_ROWS), 1, blocks, whole, form);
-        i += AMX_ROWS;
+    for (int turn = 0; p.count - i >= AMX_FEWEST_ROWS; turn = !turn) {
+        const isize left = p.count - i;
+        int32_t *sums = form == SUMS ? p.sums + 16 * i * blocks : r.sums[turn];
+        if (left >= AMX_ROWS + AMX_FEWEST_ROWS) {
+            compute_windows(&p, &r, i, min_size(left, WINDOWS), sums, &before, 2, blocks, whole, form);
+            i += WINDOWS;
+        } else {
+            compute_windows(&p, &r, i, min_size(left, AMX_ROWS), sums, &before, 1, blocks, whole, form);
+            i += AMX_ROWS;
+        }
     }
+    if (form != SUMS) finish_windows(&p, &before, WINDOWS, blocks, whole, form);
     if (i >= p.count) return;
     panel rest = p;
     rest.offset += i, rest.count -= i, rest.y += i * p.stride;
@@ -168,7 +207,8 @@ AMX_TARGET void begin_amx(void) { amx_begin(); }
 AMX_TARGET void end_amx(void) { amx_end(); }
 #else
 panel_kernel amx_panel_kernel(const conv_args *a, isize blocks) { return (void)a, (void)blocks, NULL; }
-isize amx_scratch(const conv_args *a) { return (void)a, 0; }
+isize amx_windows(const conv_args *a) { return (void)a, PTRDIFF_MAX; }
+isize amx_scratch(const conv_args *a, isize windows) { return (void)a, (void)windows, 0; }
 void begin_amx(void) {}
 void end_amx(void) {}
 #endif

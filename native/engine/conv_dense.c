@@ -263,6 +263,8 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, panel *other, i
         const isize blocks = take_block(a, p, at, channel);
         if (other) take_block(a->joined, other, at, channel);
         if (a->group_width) p->x = x + channel;
+        p->copied = channel > lo * block;
+        if (other) other->copied = p->copied;
         if (a->sum_bytes)
             run_sums(a, p, other, blocks, place, channel, sums);
         else
@@ -313,6 +315,7 @@ static void fill_offsets(const conv_args *a, isize lo, isize hi, isize line, int
 typedef struct {
     int padded;
     isize line, step, rows_bytes, windows; /* bytes of a row, result rows of a panel, bytes of copied rows, offsets */
+    isize amx; /* bytes of scratch memory of the kernel for AMX */
 } dense_layout;
 
 static dense_layout dense_layout_of(const conv_args *a) {
@@ -323,11 +326,11 @@ static dense_layout dense_layout_of(const conv_args *a) {
     const int padded = beyond || a->kernel_w * a->channels % 4 || a->group_width;
     const isize reach = (a->out_width - 1) * a->stride_w + a->kernel_w;
     const isize line = padded ? max_size(reach, a->pad_w + a->width) * a->channels + ROW_PADDING : a->width * a->channels;
-    const isize fitting = min_size(PANEL_BYTES / (line * a->stride_h), MAX_WINDOWS / a->out_width);
+    const isize fitting = min_size(PANEL_BYTES / (line * a->stride_h), min_size(MAX_WINDOWS, amx_windows(a)) / a->out_width);
     const isize step = fitting < 1 ? 1 : min_size(fitting, all);
     const isize overlap = max_size(a->kernel_h - a->stride_h, 0), images = min_size(step / a->out_height + 2, step);
     const isize bytes = padded ? (step * a->stride_h + images * overlap) * line : 0;
-    return (dense_layout){padded, line, step, bytes, step * a->out_width + OFFSET_PADDING};
+    return (dense_layout){padded, line, step, bytes, step * a->out_width + OFFSET_PADDING, amx_scratch(a, step * a->out_width)};
 }
 
 /* Scratch memory of a convolution: offsets of windows, and copied rows. */
@@ -335,8 +338,7 @@ static isize layout_bytes(const dense_layout *t) { return t->rows_bytes + t->win
 
 isize dense_scratch(const conv_args *a) {
     const dense_layout t = dense_layout_of(a), other = a->joined ? dense_layout_of(a->joined) : (dense_layout){0};
-    const isize amx = amx_scratch(a) + (a->joined ? amx_scratch(a->joined) : 0);
-    return a->sum_bytes + amx + layout_bytes(&t) + round_up(layout_bytes(&other), ALIGNMENT) + ALIGNMENT;
+    return a->sum_bytes + t.amx + other.amx + layout_bytes(&t) + round_up(layout_bytes(&other), ALIGNMENT) + ALIGNMENT;
 }
 
 /* Makes a panel of the windows of result rows r to end; `scratch` has layout_bytes(), and zero points where rows are copied. */
@@ -347,7 +349,7 @@ VNNI_TARGET static void take_rows(const conv_args *a, const dense_layout *t, isi
     const isize all = a->batch * a->out_height * a->out_width * a->out_channels;
     *p = (panel){.x = t->padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width, .kernel_h = a->kernel_h,
                  .line = t->line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4, .pixel = a->channels,
-                 .apart = a->stride_w * a->channels, .large = a->large, .stride = a->out_channels, .args = a,
+                 .apart = a->stride_w * a->channels, .large = a->large, .stride = a->out_channels, .args = a, .begin = offset,
                  .fetches = a->out_channels > VECTOR_BYTES && all > MIN_FETCHED,
                  .end = conv_epilogue(a), .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
     if (a->group_width) order_lanes(a, p);
@@ -361,23 +363,22 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
     const isize first_block = a->split_channels ? lo : 0, last_block = a->split_channels ? hi : blocks;
     if (a->split_channels) lo = 0, hi = all;
     const dense_layout t = dense_layout_of(a), other = joined ? dense_layout_of(joined) : (dense_layout){.step = t.step};
-    const isize own_amx = amx_scratch(a), other_amx = joined ? amx_scratch(joined) : 0;
-    uint8_t *own_scratch = scratch + a->sum_bytes + own_amx + other_amx;
+    uint8_t *own_scratch = scratch + a->sum_bytes + t.amx + other.amx;
     uint8_t *other_scratch = own_scratch + round_up(layout_bytes(&t), ALIGNMENT);
     memset(own_scratch + layout_bytes(&t) - t.rows_bytes, a->in_zero, (size_t)t.rows_bytes);
     if (joined) memset(other_scratch + layout_bytes(&other) - other.rows_bytes, joined->in_zero, (size_t)other.rows_bytes);
     const isize step = min_size(t.step, other.step);
-    if (own_amx + other_amx) begin_amx();
+    if (t.amx + other.amx) begin_amx();
     for (isize r = lo, end; r < hi; r = end) {
         end = min_size(r + step, hi);
         panel p, second;
         take_rows(a, &t, r, end, own_scratch, &p);
         if (joined) take_rows(joined, &other, r, end, other_scratch, &second);
-        p.amx = scratch + a->sum_bytes, second.amx = p.amx + own_amx;
+        p.amx = scratch + a->sum_bytes, second.amx = p.amx + t.amx;
         const isize place = r * a->out_width, at = place * a->out_channels, from = first_block * block;
         run_blocks(a, &p, joined ? &second : NULL, place, first_block, last_block, scratch);
         finish_results(a, adds_residual(a), at + from, p.count, min_size(last_block * block, a->out_channels) - from);
     }
-    if (own_amx + other_amx) end_amx();
+    if (t.amx + other.amx) end_amx();
 }
 #endif

@@ -28,6 +28,8 @@ typedef struct panel {
     isize stride, channels; /* bytes from one pixel of y to the next, and how many of them this block fills */
     epilogue end, sum_end;   /* of results, and of their sums with the residual */
     uint8_t *amx;            /* scratch memory of amx_panel_kernel() */
+    const int32_t *begin;    /* the offset of the first window for which it is */
+    int copied;              /* whether another block of channels left copies of all windows there */
     void (*few)(const struct panel *p); /* what it leaves windows to that are too few for it */
 } panel;
 
@@ -35,10 +37,11 @@ typedef struct panel {
 
 typedef void (*panel_kernel)(const panel *p);
 
-/* The kernel for AMX of `blocks` vectors of 16 channels, and its scratch memory in bytes; NULL and 0 where it does not take the
-   convolution. Between calls of begin_amx() and end_amx() only. */
+/* The kernel for AMX of `blocks` vectors of 16 channels, which is called between begin_amx() and end_amx(); NULL where none takes
+   the convolution. It wants panels of at most amx_windows() windows, and scratch memory for them. */
 HIDDEN panel_kernel amx_panel_kernel(const conv_args *a, isize blocks);
-HIDDEN isize amx_scratch(const conv_args *a);
+HIDDEN isize amx_windows(const conv_args *a);
+HIDDEN isize amx_scratch(const conv_args *a, isize windows);
 HIDDEN void begin_amx(void);
 HIDDEN void end_amx(void);
 
