@@ -36,11 +36,13 @@ isize amx_scratch(const conv_args *a, isize windows) {
     return takes(a) ? 2 * SUMS_BYTES + 4 * AMX_WEIGHT_BYTES + copies * copied_bytes(depth_of(a)) : 0;
 }
 
-/* Copies `bytes` bytes; up to 63 bytes behind the last one may be stored, which are 0 then. */
-AMX_INLINE void copy_bytes(uint8_t *to, const uint8_t *from, isize bytes) {
-    for (; bytes >= VECTOR_BYTES; bytes -= VECTOR_BYTES, from += VECTOR_BYTES, to += VECTOR_BYTES)
-        _mm512_storeu_si512(to, _mm512_loadu_si512(from));
-    if (bytes) _mm512_storeu_si512(to, _mm512_maskz_loadu_epi8(byte_mask(bytes), from));
+/* Copies `rows` rows of so many whole pieces of 64 bytes and those of `rest`, which are `line` bytes apart, one behind the other,
+   `bytes` apart; up to 63 bytes behind the last one may be stored, which are 0 then. */
+AMX_INLINE void copy_rows(uint8_t *to, const uint8_t *from, isize rows, isize line, isize bytes, isize whole, __mmask64 rest) {
+    for (isize r = 0; r < rows; r++, to += bytes, from += line) {
+        for (isize i = 0; i < whole; i++) _mm512_storeu_si512(to + i * VECTOR_BYTES, _mm512_loadu_si512(from + i * VECTOR_BYTES));
+        if (rest) _mm512_storeu_si512(to + whole * VECTOR_BYTES, _mm512_maskz_loadu_epi8(rest, from + whole * VECTOR_BYTES));
+    }
 }
 
 /* How a panel's windows are read. */
@@ -76,14 +78,19 @@ AMX_INLINE amx_rows rows_from(const panel *p, const reading *r, isize i, isize c
     if (r->in_place && count == AMX_ROWS && evenly_apart(p, i, AMX_ROWS)) {
         const amx_rows rows = {p->x + p->offset[i], p->apart};
         *step = p->line, *tail = (amx_rows){to, AMX_BYTES};
-        for (int w = 0; fresh && r->tail && w < AMX_ROWS; w++, to += AMX_BYTES)
-            copy_bytes(to, rows.x + w * rows.apart + r->pieces * AMX_BYTES, r->tail);
+        if (fresh && r->tail)
+            copy_rows(to, rows.x + r->pieces * AMX_BYTES, AMX_ROWS, rows.apart, AMX_BYTES, 0, byte_mask(r->tail));
         return rows;
     }
     const amx_rows rows = {to, r->copied};
+    const isize whole = p->bytes / VECTOR_BYTES;
+    const __mmask64 rest = byte_mask(p->bytes % VECTOR_BYTES);
     for (isize w = 0; fresh && w < count; w++, to += r->copied) {
         const uint8_t *from = p->x + p->offset[i + w];
-        for (isize k = 0; k < p->kernel_h; k++) copy_bytes(to + k * p->bytes, from + k * p->line, p->bytes);
+        if (whole)
+            copy_rows(to, from, p->kernel_h, p->line, p->bytes, whole, rest);
+        else
+            copy_rows(to, from, p->kernel_h, p->line, p->bytes, 0, rest);
         if (r->tail) _mm512_storeu_si512(to + p->kernel_h * p->bytes, _mm512_setzero_si512());
     }
     *step = p->bytes, *tail = (amx_rows){rows.x + r->rows * r->pieces * AMX_BYTES, r->copied};
