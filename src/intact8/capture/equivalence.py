@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,11 @@ NOISE = 1e-6
 
 SMALL = 1e-3
 """Smaller differences are ignored: an output may be the difference of two equal numbers."""
+
+
+ANEW = "the model gives another result for the same input every time"
+FIXED_DRAW = "take random numbers, and the time, as an input"
+"""What is said of numbers that numpy, random, or a clock give."""
 
 
 class FirstOfEqual(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -82,7 +88,7 @@ def require_agreement(
             inputs = captured.flatten(copied(args), copied(kwargs))
             values = run_float(captured.graph, captured.tensors(), inputs)
             found = captured.rebuild([values[name] for name in captured.graph.outputs])
-            reason = next(_differences(found, expected), "")
+            reason = next(differences(found, expected), "")
             if reason:  # the order of almost equal scores, as detectors take the largest of, is a matter of rounding
                 near_args, near_kwargs = copied(args, NOISE), copied(kwargs, NOISE)
                 with FirstOfEqual():  # type: ignore[no-untyped-call]
@@ -90,7 +96,12 @@ def require_agreement(
                     expected = model(*copied(args), **copied(kwargs))
                     torch.set_rng_state(random)
                     nearby = model(*near_args, **near_kwargs)
-                reason = next(_differences(found, expected, nearby), "")
+                    torch.set_rng_state(random)
+                    again = next(differences(model(*copied(args), **copied(kwargs)), expected), "")
+                if again:
+                    why = f"called again, {again}"
+                    raise CaptureError(ANEW, where="the model itself", why=why, remedy=FIXED_DRAW)
+                reason = next(differences(found, expected, nearby), "")
         cause: BaseException | None = None
     except IntactError:
         raise
@@ -115,10 +126,16 @@ def require_agreement(
 
 
 def few_samples(
-    captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any], *, resized: bool = True
+    captured: Captured,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    resized: bool = True,
+    samples: int | None = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the call with the first samples only, as often as needed, and other sizes of the named dimensions where
-    they are ``resized``."""
+    they are ``resized``; of some a number, or ``sizes``, are given."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     graph, limits = captured.graph, captured.graph.dimensions
@@ -127,11 +144,14 @@ def few_samples(
     for name, count in counts.items():
         least, most = limits[name]
         counts[name] = count - 1 if count > least else count + 1 if most is None or count < most else count
+    if resized:
+        counts |= sizes
     for at, (_, shape, _) in zip(tensors, shapes, strict=True):
         x = leaves[at]
         for axis, dim in enumerate(shape):
             size = x.shape[axis]
-            wanted = FEW + (size == FEW) if dim is None and axis == 0 and graph.dynamic_batch else size
+            free = dim is None and axis == 0 and graph.dynamic_batch
+            wanted = (FEW + (size == FEW) if samples is None else samples) if free else size
             if isinstance(dim, str) and resized:
                 wanted = size_of(dim, counts)
             if size and wanted != size:
@@ -158,7 +178,7 @@ def _called(
     return model(*copied(few), **copied(named)), few, named
 
 
-def _differences(found: Any, expected: Any, nearby: Any = None) -> Iterator[str]:
+def differences(found: Any, expected: Any, nearby: Any = None) -> Iterator[str]:
     """Yield what is not the same, in words; ``nearby`` is expected for almost the same inputs."""
     ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     moved = theirs if nearby is None else pytree.tree_leaves(nearby)

@@ -31,7 +31,11 @@ from intact8.arithmetic.dimensions import (
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.size_classes import (
     LONGEST_PERIOD,
+    Limits,
+    Question,
     SizeClass,
+    asked_by_model,
+    assumed,
     cancelled,
     conditions,
     find_classes,
@@ -39,7 +43,10 @@ from intact8.capture.size_classes import (
     in_words,
     joined,
     least_size,
+    line_of,
+    other_answers,
     period,
+    refused,
     unit,
 )
 from intact8.errors import CaptureError
@@ -58,8 +65,6 @@ WIDE = 8
 """Times the example's size; a dimension without a limit, of which so much is beyond what is proved without one, gets
 a limit of as much once more."""
 
-Limits = tuple[int, int | None]
-
 
 @dataclass(kw_only=True)
 class NamedSizes:
@@ -74,6 +79,8 @@ class NamedSizes:
         examples: symbol of the export → the example's size.
         asked: symbol of the export → the name it shall have.
         counts: symbol → the example's size, counted as the name is.
+        environment: what holds the export's guards, where the batch is free.
+        questions: what the model's code asks of sizes, that not all of those it is to take answer alike.
         notes: what the user may want to know.
     """
 
@@ -85,6 +92,8 @@ class NamedSizes:
     examples: dict[Any, int] = field(default_factory=dict)
     asked: dict[Any, str] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
+    environment: Any = None
+    questions: list[Question] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -125,6 +134,9 @@ class NamedSizes:
                 low = least_size(size.node.shape_env.guards, self.examples, symbol, low)
             high = int(limits.upper) if limits.upper < UNLIMITED else None
             least, most = _both((least, most), (low, high))
+        for guard in asked_by_model(assumed(size.node.shape_env)):
+            if isinstance(guard.expr, sympy.Ne) and guard.expr.free_symbols == {symbol}:
+                self._ask(guard, {symbol}, name, of)
         if most is None and WIDE * self.examples[symbol] > LONGEST:  # samples of sound, say
             most = WIDE * WIDE * self.examples[symbol]
         found = max(-(-(least - of.more) // of.times), 1), None if most is None else (most - of.more) // of.times
@@ -133,6 +145,22 @@ class NamedSizes:
             self.notes.append(f"{name} counts steps of {of.times}: the model works for {steps}")
         self.bounds[name] = _both(self.bounds.get(name, (1, None)), found)
         self.counts[counted] = (self.examples[symbol] - of.more) // of.times
+
+    def ask_of_samples(self) -> None:
+        """Write down what the model's code asks of the number of samples that not all of them answer alike."""
+        batch = self.batch_symbols
+        for guard in asked_by_model(assumed(self.environment)) if batch else ():
+            if guard.expr.free_symbols & batch:
+                self._ask(guard, batch, None, SizeClass(1, 0))
+
+    def _ask(self, guard: Any, free: Collection[Any], name: str | None, of: SizeClass) -> None:
+        known = {**self.asked, **dict.fromkeys(self.batch_symbols, "batch")}
+        example = next((self.examples[symbol] for symbol in free if symbol in self.examples), 0)
+        asked = refused(guard.expr, known).what.removeprefix("the model works only where ")
+        found = [n for n in other_answers(guard.expr, free, self.examples) if n % of.times == of.more]
+        if found:
+            size, given = ((n - of.more) // of.times for n in (found[0], example))
+            self.questions.append(Question(name, size, given, line_of(guard), asked))
 
     def limit_products(self, dims: Collection[Dim]) -> None:
         """Give names without a limit one where sums go over their products, as attention does over height times width:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -28,6 +29,10 @@ QUOTIENTS = frozenset({"FloorDiv", "CleanDiv", "IntTrueDiv", "Mod", "PythonMod"}
 
 PROBES = 16
 """How many sizes are tried where a condition has several dimensions."""
+
+
+Limits = tuple[int, int | None]
+"""Least and largest size; None: no limit."""
 
 
 class SizeClass(NamedTuple):
@@ -119,9 +124,67 @@ def conditions(guards: Sequence[Any]) -> list[Any]:
 
 def _is_models(guard: Any) -> bool:
     """Return whether a guard comes from the model's code, and is not a limit of one size, which the export keeps."""
-    place = getattr(getattr(guard, "sloc", None), "framework_loc", None)
-    limit = isinstance(guard.expr, sympy.Rel) and all(side.is_Symbol or side.is_number for side in guard.expr.args)
-    return not limit and is_models(getattr(place, "filename", "<"))
+    return not _is_limit(guard.expr) and is_models(getattr(_place(guard), "filename", "<"))
+
+
+def _is_limit(expr: Any) -> bool:
+    of_one = isinstance(expr, sympy.Rel) and all(side.is_Symbol or side.is_number for side in expr.args)
+    return of_one and len(expr.free_symbols) == 1 and not isinstance(expr, sympy.Ne)
+
+
+def _place(guard: Any) -> Any:
+    return getattr(getattr(guard, "sloc", None), "framework_loc", None)
+
+
+def asked_by_model(guards: Sequence[Any]) -> list[Any]:
+    """Return the guards that come from the model's code, limits of one size among them."""
+    return [guard for guard in guards if is_models(getattr(_place(guard), "filename", "<"))]
+
+
+def line_of(guard: Any) -> str:
+    """Return the file and the line that asks; "" where torch does not tell."""
+    place = _place(guard)
+    return f"{os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
+
+
+class Question(NamedTuple):
+    """Something that the model's code asks of a size, and a size of another answer.
+
+    Attributes:
+        name: of the dimension; None for the number of samples.
+        size: the least size of another answer.
+        example: the example's size.
+        where: the line that asks.
+        asked: what holds for the example, in words.
+    """
+
+    name: str | None
+    size: int
+    example: int
+    where: str
+    asked: str
+
+
+def other_answers(guard: Any, free: Collection[Any], sizes: Mapping[Any, int]) -> list[int]:
+    """Return sizes of a dimension for which a condition does not hold, the least first.
+
+    Args:
+        guard: a condition.
+        free: the symbols of the dimension; of the sizes from 2 on some stand for all.
+        sizes: symbol of another dimension that changes → the example's size.
+
+    Example:
+        >>> s = sympy.Symbol("s", integer=True)
+        >>> other_answers(sympy.Ne(s, 24), {s}, {}), other_answers(sympy.Ge(s, 1), {s}, {})
+        ([24], [])
+    """
+    others = [symbol for symbol in guard.free_symbols if symbol not in free]
+    if any(symbol not in sizes for symbol in others):
+        return []
+    near = {int(number) + step for number in guard.atoms(sympy.Integer) for step in (-1, 0, 1)}
+    some = {*range(2, 66), *(1 << k for k in range(7, 17)), 97, 999, *near, *sizes.values()}
+    known = {symbol: sizes[symbol] for symbol in others}
+    return [n for n in sorted(some) if n > 1 and not _holds(guard, {**known, **dict.fromkeys(free, n)})]
 
 
 def find_relations(
@@ -180,8 +243,7 @@ def least_size(guards: Sequence[Any], sizes: Mapping[Any, int], symbol: Any, lea
 
 
 def _is_about_layout(guard: Any) -> bool:
-    place = getattr(getattr(guard, "sloc", None), "framework_loc", None)
-    return str(getattr(place, "filename", "")).replace("\\", "/").endswith("torch/_prims_common/__init__.py")
+    return str(getattr(_place(guard), "filename", "")).replace("\\", "/").endswith("torch/_prims_common/__init__.py")
 
 
 def find_classes(
@@ -247,7 +309,7 @@ def _holds_in(guard: Any, classes: Mapping[Any, SizeClass]) -> bool:
         some = {symbol: times * rng.randrange(64, 999) + more for symbol, (times, more) in within.items()}
         if not _holds(guard, some):
             return False
-    return True
+    return not isinstance(guard, sympy.Ne) or _holds(guard, dict.fromkeys(guard.free_symbols, sympy.Integer(64)))
 
 
 @lru_cache(maxsize=1024)

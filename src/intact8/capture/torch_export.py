@@ -29,6 +29,7 @@ from torch.utils._sympy import functions
 from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.is_compiling import Asked, answered
+from intact8.capture.kept_state import Attributes, refuse_state
 from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
@@ -66,7 +67,7 @@ class Exported:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Set eval mode, and restore every module's training flag and every buffer's values afterwards.
+    """Set eval mode, and restore every module's training flag and attributes, and every buffer's values, afterwards.
 
     Tables whose rows a lookup shortens (``max_norm``) are restored, too.
     """
@@ -74,10 +75,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     tables = [m for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
     shortened = [table.weight for table in tables if table.max_norm is not None]
     before = [(b, b.detach().clone()) for b in (*model.buffers(), *shortened)]
+    attributes, fast = Attributes(model), torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it drops what a mask hides, which no other way of a model does
     model.eval()
     try:
         yield
     finally:
+        attributes.restore()
+        torch.backends.mha.set_fastpath_enabled(fast)
         for module, flag in flags.items():
             module.training = flag
         for buffer, values in before:
@@ -276,10 +281,13 @@ def export(
     """
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before, most = Attributes(model), FEW if dynamic_batch else None
             try:
-                register_outputs(called(model, args, kwargs, FEW if dynamic_batch else None))
+                register_outputs(called(model, args, kwargs, most))
             except Exception:  # noqa: BLE001 - the model may need all samples; what it raises then is reported
-                register_outputs(called(model, args, kwargs, None))
+                most = None
+                register_outputs(called(model, args, kwargs, most))
+            refuse_state(model, before, lambda: called(model, args, kwargs, most))
     except (IntactError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:

@@ -24,6 +24,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.masked_writes import write_whole
 from intact8.capture.names import rename
+from intact8.capture.other_sizes import agreeing_sizes
 from intact8.capture.pytree import (
     HoldsSpecs,
     InputLayout,
@@ -35,7 +36,13 @@ from intact8.capture.pytree import (
     with_dicts,
 )
 from intact8.capture.results import known_dtype, plain, returned
-from intact8.capture.size_classes import SizeClass, SizeClassError, assumed, conditions
+from intact8.capture.size_classes import (
+    Question,
+    SizeClass,
+    SizeClassError,
+    assumed,
+    conditions,
+)
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
@@ -69,6 +76,7 @@ class Captured(HoldsSpecs):
         marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
         untrained: parameters that nothing follows: what is computed from them was computed once.
         sums_of_bits: of the parameters at capture, by state-dict name; see :func:`sum_of_bits`.
+        questions: what the model's code asks of sizes; none are left when the graph is known to agree with the model.
     """
 
     graph: Graph
@@ -85,6 +93,7 @@ class Captured(HoldsSpecs):
     marks: tuple[tuple[str, int], ...] = ()
     untrained: tuple[str, ...] = ()
     sums_of_bits: Mapping[str, int] = field(default_factory=dict)
+    questions: tuple[Question, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the all tensors that nodes may name."""
@@ -267,6 +276,7 @@ class Example:
             require_agreement(self.model, captured, self.args, self.kwargs)
             if exported.resized:
                 require_agreement(self.model, captured, self.args, self.kwargs, whole=True)
+            return agreeing_sizes(self.model, captured, self.args, self.kwargs)
         return captured
 
 
@@ -375,6 +385,7 @@ def _build(
     environment = _classify(builder, program, layout, wanted, classes)
     known = len(assumed(environment))
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
+    builder.ask_of_samples()
     result = builder.run(program.graph_module, feed)
     summed = (node.shape for node in builder.nodes.values() if node.op in ("matmul", "softmax"))
     builder.limit_products([dim for shape in summed for dim in shape])
@@ -441,6 +452,7 @@ def _build(
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
         tuple(sorted(builder.once - used)),
         {name: sum_of_bits(parameter) for name, parameter in parameters.items()},
+        tuple(dict.fromkeys(builder.questions)),
     )
 
 
@@ -549,6 +561,7 @@ def _placeholders(
                 continue
             symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt)
             if symbolic:
+                builder.environment = val.shape[0].node.shape_env  # type: ignore[attr-defined]
                 builder.symbols |= dict.fromkeys(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
             shape = builder.shape_of_meta(val, node)
             dtype = builder.dtype_of_meta(node)

@@ -13,6 +13,7 @@ from intact8.arithmetic.dimensions import show
 from intact8.calibration.data import device_of
 from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import LIMITED, Dynamic
+from intact8.capture.other_sizes import FEWER, SEVERAL
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, StateError, warn
 from intact8.fusion.fuse import Fused, fuse
@@ -88,6 +89,7 @@ def capture_for_simulation(
 
     register_backend()
     _warn_of_a_fixed_batch(captured)
+    _warn_of_other_samples(captured)
     _warn_of_limits(captured)
     return captured
 
@@ -136,6 +138,17 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
             )
             text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
             warn(CaptureWarning(text))
+
+
+def _warn_of_other_samples(captured: Captured) -> None:
+    for note in captured.notes:
+        if note.startswith(SEVERAL):
+            remedy = (
+                "write what it does for one sample so that it is right for any, as squeeze(dim) in place of squeeze()"
+            )
+            warn(CaptureWarning(f"{note}. The program computes what it does for several. Remedy: {remedy}"))
+        if note.startswith(FEWER):
+            warn(CaptureWarning(f"{note}. The program computes what it does for as many as in the example."))
 
 
 def _warn_of_limits(captured: Captured) -> None:

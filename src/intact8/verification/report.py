@@ -81,7 +81,8 @@ class VerifyReport(Shown):
         golden: engine, the reference included → what of the program's golden vectors it reproduced, bit for bit.
         golden_differs: engine → what is wrong, where it did not.
         refused: engine → why it was not run: a certificate leaves it out, and it cannot be proved there.
-        remarks: about the file the program was loaded from.
+        remarks: about the file the program was loaded from, and about engines that cannot run it
+            here, where none were named.
         nan: ``quantize`` op → how many NaN of a float island it turned into its least integer, in the reference.
     """
 

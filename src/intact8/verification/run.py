@@ -73,12 +73,9 @@ def verify(
     require_program(program, "verify")
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
+    absent: list[str] = []
     if engines is None:
-        usual = (name for name in present_engines(program) if name in ("onednn", "native"))
-        engines = [name for name in usual if not lacks_vnni(name, program)]
-        if not engines:
-            remedy = "pip install 'intact8[torch]', or build the compiled module of the package"
-            raise EngineError("no engine can run here to compare with the reference", where="verify", remedy=remedy)
+        engines = _usual_engines(program, absent)
     engines = [engines] if isinstance(engines, str) else list(engines)
     for name in engines:
         if not isinstance(name, str):
@@ -102,7 +99,7 @@ def verify(
         islands=[op.name for op in program.islands()],
         uncertified={op.name: reason for op, reason in uncertified(program)},
         refused={name: str(error) for name, error in asked.items() if error is not None},
-        remarks=program.remarks,
+        remarks=(*absent, *program.remarks),
     )
     known: set[tuple[tuple[int, ...], ...]] = set()
     for name, runner in {REFERENCE: reference, **runners}.items():
@@ -131,6 +128,27 @@ def verify(
     if report.samples == 0:
         raise InputError("there are no inputs to verify on", where="verify", remedy="give one sample or more")
     return report
+
+
+def _usual_engines(program: Program, absent: list[str]) -> list[str]:
+    """Return those of native and onednn that can run the program here; why another cannot is added to ``absent``."""
+    found = []
+    for name in present_engines(program):
+        if name not in ("onednn", "native") or lacks_vnni(name, program):
+            continue
+        try:
+            if claim_error(program, name) is None:
+                get_runner(program, name)
+            found.append(name)
+        except EngineError as error:
+            absent.append(f"{name} was not compared, as it cannot run this program here: {error}")
+    if not found:
+        remedy = "pip install 'intact8[torch]', or build the compiled module of the package"
+        why = "; ".join(absent) or None
+        raise EngineError(
+            "no engine can run here to compare with the reference", where="verify", why=why, remedy=remedy
+        )
+    return found
 
 
 def _replay(report: VerifyReport, engine: str, runner: Runner) -> None:

@@ -1,0 +1,112 @@
+"""What modules keep in attributes that are neither parameters nor buffers, from one call to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from intact8.errors import CaptureError
+
+OWN = frozenset(vars(nn.Module()))
+"""Attributes that every module has."""
+
+SAME = 1e-5
+"""Largest difference of an output, relative to its norm, of a model that is called again."""
+
+
+class Attributes:
+    """The attributes of a model's modules at one time: what they are bound to, and what lists and dicts hold."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._found = {
+            module: {name: (value, _copy(value)) for name, value in vars(module).items() if name not in OWN}
+            for module in model.modules()
+        }
+
+    def changed(self) -> list[tuple[str, nn.Module, str]]:
+        """Return the path, the module and the name of every attribute that is bound to or holds something else now."""
+        return [
+            (path, module, name)
+            for path, module in self._model.named_modules()
+            if module in self._found
+            for name in {**vars(module), **self._found[module]}
+            if name not in OWN and not self._is_as_before(module, name)
+        ]
+
+    def restore(self) -> None:
+        """Bind all attributes to what they were bound to, and give lists and dicts what they held."""
+        for _, module, name in self.changed():
+            if name not in self._found[module]:
+                vars(module).pop(name, None)
+                continue
+            value, held = self._found[module][name]
+            if isinstance(value, list):
+                value[:] = held
+            elif isinstance(value, dict):
+                value.clear()
+                value.update(held)
+            vars(module)[name] = value
+
+    def _is_as_before(self, module: nn.Module, name: str) -> bool:
+        if name not in self._found[module] or name not in vars(module):
+            return False
+        value, held = self._found[module][name]
+        now = vars(module)[name]
+        if now is not value:
+            return type(now) is type(value) and isinstance(now, (bool, int, float, str)) and now == value
+        if isinstance(value, list):
+            return len(value) == len(held) and all(one is other for one, other in zip(value, held, strict=True))
+        if isinstance(value, dict):
+            return value.keys() == held.keys() and all(value[key] is held[key] for key in held)
+        return True
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if type(value) in (list, dict) else None
+
+
+def refuse_state(model: nn.Module, before: Attributes, call: Callable[[], Any]) -> None:
+    """Refuse a model whose results depend on what earlier calls left in attributes.
+
+    Args:
+        model: was called once.
+        before: its attributes before that.
+        call: calls it again, with the same inputs.
+
+    Raises:
+        CaptureError: names the module and the attribute.
+    """
+    changed = before.changed()
+    if not changed:
+        return
+    before.restore()
+    first = pytree.tree_leaves(call())
+    second = pytree.tree_leaves(call())
+    same = len(first) == len(second) and all(_is_same(one, other) for one, other in zip(first, second, strict=True))
+    before.restore()
+    if same:
+        return
+    path, module, name = changed[0]
+    raise CaptureError(
+        f"{name} is changed by every call, and what the model gives depends on it",
+        where=f"{path or 'the model itself'} ({type(module).__name__})",
+        why="a program gives the same result whenever it is given the same input",
+        remedy="take what is kept as an input and return it, as a recurrent layer does its state",
+    )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return isinstance(one, Tensor) is isinstance(other, Tensor)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    finite = torch.isfinite(one) & torch.isfinite(other)
+    a, b = one[finite].double(), other[finite].double()
+    return float((a - b).norm()) <= SAME * float(b.norm())
