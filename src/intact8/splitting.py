@@ -104,7 +104,9 @@ def split(
         what = "no module of the model can be captured"
         raise CaptureError(what, where=type(model).__name__, remedy="name one in modules to read why it cannot be")
     _warn_of_what_stays(model, parts)
-    return copy.deepcopy(model, {id(module): part for module, part in parts.items()}).cpu().eval()
+    made = copy.deepcopy(model, {id(module): part for module, part in parts.items()}).cpu().eval()
+    _give_what_is_read(made, {part: module for module, part in parts.items()}, data)
+    return made
 
 
 def _largest(
@@ -171,12 +173,20 @@ def _recorded(model: nn.Module, data: Any) -> dict[nn.Module, list[Batch]]:
     calls: dict[nn.Module, list[Batch]] = {}
     inside = [module for module in model.modules() if module is not model and _has_layers(module)]
     hooks = [module.register_forward_pre_hook(_recorder(calls), with_kwargs=True) for module in inside]
+    ran = 0
     try:
         for _ in itertools.islice(_runs(model, data), LOOKED):
-            pass
+            ran += 1
+    except RuntimeError as error:
+        if type(error).__name__ != "UncapturedHigherOrderOpError":  # of torch._dynamo, which is slow to import
+            raise
+        what, remedy = "branches of torch.cond are compiled, so that no part of them can be recorded", "write an if"
+        raise CaptureError(what, where=type(model).__name__, remedy=remedy) from error
     finally:
         for hook in hooks:
             hook.remove()
+    if not ran:
+        raise InputError("there is no batch to calibrate on", where="data", remedy="give one batch or more")
     return calls
 
 
@@ -217,6 +227,30 @@ def _in_place_of(module: nn.Module, part: Module) -> Module:
         if not name.startswith("_") and not hasattr(part, name):
             setattr(part, name, value)
     return part
+
+
+def _give_what_is_read(model: nn.Module, replaced: Mapping[Module, nn.Module], data: Any) -> None:
+    """Give parts the weights and modules of those they replace that the model reads, as ties of weights do."""
+    while True:
+        try:
+            next(_runs(model, data), None)
+        except AttributeError as error:
+            part, name = _read_of(error)
+            module = replaced.get(part) if isinstance(part, Module) else None
+            if module is None or part is None or hasattr(part, name) or not hasattr(module, name):
+                raise
+            setattr(part, name, copy.deepcopy(getattr(module, name)))
+        else:
+            return
+
+
+def _read_of(error: AttributeError) -> tuple[Any, str]:
+    """Return the module and the name of an attribute that it lacks."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    known = frame.tb_frame.f_locals if frame is not None else {}
+    return known.get("self"), str(known.get("name", ""))
 
 
 def _warn_of_what_stays(model: nn.Module, parts: Mapping[nn.Module, Module]) -> None:

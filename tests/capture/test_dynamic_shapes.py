@@ -14,7 +14,7 @@ from torch.export import Dim
 import intact8
 from intact8.capture import capture
 from intact8.capture.dynamic_shapes import Dynamic
-from intact8.capture.equivalence import _differences
+from intact8.capture.equivalence import differences
 from intact8.capture.execute import run_float
 from intact8.errors import CaptureError, CaptureWarning, InputError
 
@@ -207,9 +207,9 @@ def test_what_is_scaled_by_a_function_of_a_length_follows_it() -> None:
 
 
 def test_nan_that_the_model_does_not_give_is_a_difference() -> None:
-    difference = next(_differences([torch.tensor([1.0, math.nan])], [torch.tensor([1.0, 2.0])]))
+    difference = next(differences([torch.tensor([1.0, math.nan])], [torch.tensor([1.0, 2.0])]))
     assert "output 0 differs by inf" in difference
-    assert not list(_differences([torch.tensor([1.0, -3e38])], [torch.tensor([1.0, -math.inf])]))
+    assert not list(differences([torch.tensor([1.0, -3e38])], [torch.tensor([1.0, -math.inf])]))
 
 
 def test_a_limit_that_nobody_asked_for_is_warned_of() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import intact8
 from intact8 import outputs
 from intact8.capture import equivalence as agree
-from intact8.capture.equivalence import FirstOfEqual, _differences
+from intact8.capture.equivalence import FirstOfEqual, differences
 from intact8.capture.execute import run_float
 from intact8.capture.trace import capture
 from intact8.errors import CaptureError
@@ -206,8 +206,8 @@ def test_sequence_first_attention_returns_its_weights() -> None:
 
 def test_outputs_that_rounding_turns_over_are_no_fault_of_the_graph() -> None:
     expected, turned = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
-    assert list(_differences(turned, expected, expected)) == ["output 0 differs by 63% of its norm"]
-    assert not list(_differences(turned, expected, turned))
+    assert list(differences(turned, expected, expected)) == ["output 0 differs by 63% of its norm"]
+    assert not list(differences(turned, expected, turned))
 
 
 @pytest.mark.parametrize("kind", [OrderedDict, partial(defaultdict, list)])

@@ -258,6 +258,9 @@ class NamedSizes:
         if expr.is_Symbol:
             return names.get(expr)
         kind = type(expr).__name__
+        if kind in ROUNDED and type(expr.args[0]).__name__ == "FloatTrueDiv":  # of arange with floats
+            of, by = map(_in_integers, expr.args[0].args)
+            return self._computed(of * by, names) if by in (1, -1) else None
         if kind in ROUNDED and type(expr.args[0]).__name__ == "IntTrueDiv":
             of, by = (self._computed(part, names) for part in expr.args[0].args)
             if of is None or not isinstance(by, int) or by < 1:
@@ -318,6 +321,15 @@ class NamedSizes:
                     what = f"{name} may be {high} at most, which makes {dim} less than {least}"
                     raise CaptureError(what, where="dynamic_shapes", remedy="allow it to be longer")
                 self.bounds[name] = (low + 1, high)
+
+
+def _in_integers(expr: Any) -> Any:
+    """Return an expression of floats that are whole numbers as one of integers."""
+    if type(expr).__name__ == "ToFloat":
+        return expr.args[0]
+    if expr.is_Float and float(expr).is_integer():
+        return sympy.Integer(int(expr))
+    return expr.func(*map(_in_integers, expr.args)) if expr.is_Add or expr.is_Mul else expr
 
 
 def _both(one: Limits, other: Limits) -> Limits:

@@ -25,7 +25,7 @@ from intact8.capture.ops_shape import (
     spatial,
     taken,
 )
-from intact8.capture.symbolic_constants import number_of
+from intact8.capture.symbolic_constants import as_tensor, number_of
 from intact8.errors import CaptureError
 
 MAX_PIECES = 64
@@ -341,6 +341,24 @@ def index(c: Call) -> Any:
     for size, i in zip(sizes, known, strict=True):
         flat = flat * size + i.long() % size
     return gather(c, merged, first, flat)
+
+
+@handles("arange")
+def arange(c: Call) -> Any:
+    """Count in steps other than 1, or in floats, by arithmetic on 0, 1, 2 …; refuse other ranges with a symbolic end.
+
+    Constant ranges, and those that are the beginning or a window of one, are folded.
+    """
+    length, start, step = c.out_shape[0], c.args.get("start", 0), c.args.get("step", 1)
+    sized = isinstance(start, (torch.SymInt, torch.SymFloat))
+    if isinstance(length, str) and float(step).is_integer() and (sized or float(start).is_integer()):
+        most = c.most_of(length, f"{length} counts places", why="they are computed up to a largest size")
+        counted = Prefix(int(step) * torch.arange(most), (c.builder.symbolic(length),))
+        first = as_tensor(c, start) if sized else torch.tensor([int(start)])
+        if first is not None:
+            return c.emit("add", c.builder.materialize(counted, c.fx), first)
+    c.static(*(n for n in c.out_shape if n is not None))
+    raise c.mixes("a range as long as the batch", why="the number of samples is only known when the program runs")
 
 
 @handles("flip")

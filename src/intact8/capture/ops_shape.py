@@ -424,13 +424,6 @@ def factory(c: Call) -> Value | Tensor:
     return over_samples(c, one, shape)
 
 
-@handles("arange")
-def arange(c: Call) -> Value:
-    """Refuse a range with a symbolic end; constant ranges are folded."""
-    c.static(*(n for n in c.out_shape if n is not None))
-    raise c.mixes("a range as long as the batch", why="the number of samples is only known when the program runs")
-
-
 @handles("copy fill zero")
 def copy_(c: Call) -> Value:
     """Record that a whole tensor is overwritten: its name now means the source."""

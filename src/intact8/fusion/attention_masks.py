@@ -23,7 +23,8 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
     """Give every softmax of masked scores the bare scores and a boolean input, true where a position is masked.
 
     A mask is a ``masked_fill`` with a number below ``FAR``, or a sum with a tensor that provably holds nothing but 0
-    and such numbers: a constant, or arithmetic on booleans. Any other added tensor stays a sum.
+    and such numbers: a constant, or arithmetic on booleans. A constant of other numbers and such is parted: what hides
+    becomes the input, and the sum stays with the rest (ALiBi). Any other added tensor stays a sum.
 
     Returns:
         New constants by name.
@@ -43,7 +44,46 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
                 work.prune(masker.name)
                 _drop_zeros(work, node.name, mask)
                 break
+            if parted := _parted(work, masked, masker, tensors, made):
+                hidden, rest = parted
+                work.put(replace(masker, inputs=[rest if name == masked else name for name in masker.inputs]))
+                work.put(replace(node, inputs=[masker.name, hidden]))
+                _drop_zeros(work, node.name, hidden)
+                break
     return made
+
+
+def _parted(
+    work: Rewriter, name: str, before: Node, tensors: Mapping[str, Tensor], made: dict[str, Tensor]
+) -> tuple[str, str] | None:
+    """Return a node that is true where a constant hides a position, and one of its other numbers, 0 there; None where
+    it is no constant that hides some."""
+    node = work.graph.nodes[name]
+    if f"{name}.rest" in work.graph.nodes:
+        return f"{name}.masked", f"{name}.rest"
+    if node.op in MOVED:
+        inner = _parted(work, node.inputs[0], before, tensors, made)
+        if inner is None:
+            return None
+        pairs = zip(inner, ("bool", node.dtype), ("masked", "rest"), strict=True)
+        hidden, rest = (
+            work.insert(
+                replace(node, name=f"{name}.{what}", inputs=[of, *node.inputs[1:]], dtype=dtype, source=[]), before
+            )
+            for of, dtype, what in pairs
+        )
+        return hidden, rest
+    value = tensors[node.params["value"]] if node.op == "constant" else None
+    if value is None or not value.is_floating_point() or not bool((far := value <= FAR).any()):
+        return None
+    made[f"constants.{name}.masked"], made[f"constants.{name}.rest"] = far, value.masked_fill(far, 0.0)
+    hidden = work.insert(
+        replace(node, name=f"{name}.masked", params={"value": f"constants.{name}.masked"}, dtype="bool", source=[]),
+        before,
+    )
+    return hidden, work.insert(
+        replace(node, name=f"{name}.rest", params={"value": f"constants.{name}.rest"}, source=[]), before
+    )
 
 
 def _drop_zeros(work: Rewriter, softmax: str, mask: str) -> None:

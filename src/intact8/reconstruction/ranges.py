@@ -164,7 +164,8 @@ def _least_errors(
             ends = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
             part = evidence[point.name].setdefault(node, _Evidence())
             draws = max(1, KEPT * count // sum(sizes))
-            part.add(x.reshape(count, -1), gradients[node].reshape(count, -1), ends, draws, random)
+            rows = count if x.ndim and x.shape[0] % count == 0 else 1  # a constant is the same for all samples
+            part.add(x.reshape(rows, -1), gradients[node].reshape(rows, -1), ends, draws, random)
     found = {name: _best(points[name], list(parts.values())) for name, parts in evidence.items() if parts}
     return {name: ends for name, ends in found.items() if ends is not None}
 
