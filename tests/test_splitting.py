@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
-from intact8.errors import CaptureError, CaptureWarning, RecipeError
+from intact8.errors import CaptureError, CaptureWarning, InputError, RecipeError
 from intact8.torch import Module, programs
 
 
@@ -160,3 +160,40 @@ def test_the_refusal_of_a_whole_detector_says_how(detector: Detector, capfd: pyt
     assert "depends on the values of the input" in str(caught.value) and "test_splitting.py:" in str(caught.value)
     assert "intact8.split(model, data)" in str(caught.value)
     assert not capfd.readouterr().err
+
+
+class Tied(nn.Module):
+    """Reads the weight of a layer that becomes a part, and keeps the rows of positive means."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(20, 8), nn.Linear(8, 8)
+
+    def forward(self, words: Tensor) -> Tensor:
+        y = torch.nn.functional.linear(self.layer(self.table(words)).mean(1), self.table.weight)
+        return y[(y.mean(1) > -100).nonzero()[:, 0]]
+
+
+def test_weights_that_the_model_reads_of_a_part_are_there() -> None:
+    torch.manual_seed(0)
+    model, words = Tied().eval(), torch.randint(0, 20, (16, 5))
+    converted = intact8.split(model, [words] * 4, engine="reference")
+    expected = model(words).detach()
+    assert set(programs(converted)) == {"table", "layer"}
+    assert float((converted(words) - expected).norm() / expected.norm()) < 0.1
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: self.layer(x), lambda x: -self.layer(x), (x,))
+
+
+def test_branches_of_cond_and_no_data_are_refused() -> None:
+    with pytest.raises(CaptureError, match=r"torch\.cond"):
+        intact8.split(Gate().eval(), [torch.randn(8, 6)])
+    with pytest.raises(InputError, match="no batch"):
+        intact8.split(nn.Sequential(nn.Linear(6, 4)).eval(), [])

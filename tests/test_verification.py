@@ -64,6 +64,21 @@ def test_an_engine_whose_cpu_lacks_what_the_program_needs_is_left_out_unless_ask
         verify(program, (X, BIAS), "onednn")
 
 
+def test_an_engine_that_cannot_run_the_program_here_is_left_out_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from intact8.engines.onednn import engine
+
+    monkeypatch.setattr(engine.cpu, "uses_amx", lambda: True)
+    monkeypatch.setattr(engine, "_is_wide", lambda op: op.kind == "linear")
+    program = replace(PROGRAM)
+    report = verify(program, (X, BIAS))
+    assert report.exact and list(report.by_engine) == ["native"]
+    assert any("onednn was not compared" in remark and "AMX" in remark for remark in report.remarks)
+    with pytest.raises(EngineError, match="AMX"):
+        verify(program, (X, BIAS), "onednn")
+
+
 def test_the_differing_element_is_named() -> None:
     sim = Faulty(PROGRAM, sum=(7, 5, 3), net__c1=(7, 9, 1), flat=(9, 0, 2))
     report = verify(PROGRAM, (X, BIAS), ("reference",), sim, batch_size=4)

@@ -118,3 +118,28 @@ def test_queries_that_see_nothing_get_zeros(recipe: str) -> None:
     assert (program.run(x, seen) - expected).norm() < 0.05 * expected.norm()
     intact8.quantize(model, [(x, seen)], chosen)  # capture compares on such rows, too
     assert intact8.verify(program, (x[:4], seen[:4])).mismatches == 0
+
+
+@pytest.mark.parametrize("far", [-math.inf, -1e9])
+def test_a_constant_of_biases_and_hidden_places_is_parted(far: float) -> None:
+    class Distances(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+            places = torch.arange(6)
+            bias = -0.2 * (places[None] - places[:, None]).abs().float()
+            self.register_buffer("bias", bias.masked_fill(torch.ones(6, 6).triu(1).bool(), far))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x
+            for _ in range(2):  # both read one constant
+                y = torch.softmax(self.layer(y) + self.bias[None].expand(len(x), 6, 6), -1)
+            return y
+
+    torch.manual_seed(0)
+    model, x = Distances().eval(), torch.randn(64, 6, 6)
+    graph, _ = fused(model, x[:4])
+    assert [len(node.inputs) for node in graph if node.op == "softmax"] == [2, 2]
+    program = intact8.quantize(model, x, "integer")
+    expected = model(x).detach()
+    assert float((program.run(x) - expected).norm() / expected.norm()) < 0.05

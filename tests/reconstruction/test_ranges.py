@@ -105,3 +105,20 @@ def test_nothing_to_reconstruct_is_refused() -> None:
     sim = simulated(Unread().eval(), torch.randn(16, 16), Recipe())
     with pytest.raises(StateError, match="nothing to reconstruct"):
         intact8.reconstruct(sim)
+
+
+def test_a_constant_has_a_range_too() -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 16), nn.Linear(17, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.b(torch.cat([torch.ones_like(x[:, :1]), self.a(x).relu()], -1))
+            return y
+
+    torch.manual_seed(0)
+    model, x = Joined().eval(), torch.randn(64, 6)
+    program = intact8.quantize(model, x, RECIPE)
+    expected = model(x).detach()
+    assert float((program.run(x) - expected).norm() / expected.norm()) < 0.05

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from intact8.arithmetic.dimensions import measure, size_of
+from intact8.arithmetic.dimensions import Dim, measure, size_of
 from intact8.capture.aten_call import PER_SAMPLE, REPORT, BatchError
 from intact8.capture.execute import run_float
 from intact8.capture.pytree import copied
@@ -125,6 +125,21 @@ def require_agreement(
     raise CaptureError(what, where="the model itself", why=reason, remedy=remedy)
 
 
+def example_sizes(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, int]:
+    """Return the named dimensions' sizes in a call."""
+    limits = captured.graph.dimensions
+    return measure(_shapes(captured, args, kwargs), limits) if limits else {}
+
+
+def _shapes(
+    captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str, tuple[Dim, ...], tuple[int, ...]]]:
+    """Return the name of every tensor input, its shape in the graph, and that in a call."""
+    given = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+    graph = captured.graph
+    return [(name, graph.nodes[name].shape, tuple(x.shape)) for name, x in zip(graph.inputs, given, strict=True)]
+
+
 def few_samples(
     captured: Captured,
     args: tuple[Any, ...],
@@ -139,8 +154,8 @@ def few_samples(
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     graph, limits = captured.graph, captured.graph.dimensions
-    shapes = [(name, graph.nodes[name].shape, leaves[at].shape) for name, at in zip(graph.inputs, tensors, strict=True)]
-    counts = measure(shapes, limits) if limits and resized else {}
+    shapes = _shapes(captured, args, kwargs)
+    counts = example_sizes(captured, args, kwargs) if resized else {}
     for name, count in counts.items():
         least, most = limits[name]
         counts[name] = count - 1 if count > least else count + 1 if most is None or count < most else count

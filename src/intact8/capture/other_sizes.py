@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.capture.aten_call import PER_SAMPLE, BatchError
-from intact8.capture.equivalence import differences, few_samples
+from intact8.capture.equivalence import differences, example_sizes, few_samples
 from intact8.capture.execute import run_float
 from intact8.capture.pytree import copied
 from intact8.capture.size_classes import Limits, Question
@@ -49,6 +49,11 @@ def agreeing_sizes(model: nn.Module, captured: Captured, args: tuple[Any, ...], 
         if _differs(*given, sizes={name: 1}):
             bounds[name] = (2, bounds[name][1])
             notes.append(f"{name} from 2 on: the model computes something else for 1")
+    shortest = {name: max(least, 2) for name, (least, _) in bounds.items()}
+    if len(shortest) > 1 and _differs(*given, sizes=shortest):
+        known = example_sizes(captured, args, kwargs)
+        bounds = {name: (known[name], most) for name, (_, most) in bounds.items()}
+        notes.append(f"{' and '.join(bounds)} no less than in the example: the model computes something else for less")
     for question in captured.questions:
         if question.name is None:
             notes += _of_samples(question, *given)

@@ -143,9 +143,7 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
 def _warn_of_other_samples(captured: Captured) -> None:
     for note in captured.notes:
         if note.startswith(SEVERAL):
-            remedy = (
-                "write what it does for one sample so that it is right for any, as squeeze(dim) in place of squeeze()"
-            )
+            remedy = "write it so that one sample is no special case, such as squeeze(-1) in place of squeeze()"
             warn(CaptureWarning(f"{note}. The program computes what it does for several. Remedy: {remedy}"))
         if note.startswith(FEWER):
             warn(CaptureWarning(f"{note}. The program computes what it does for as many as in the example."))

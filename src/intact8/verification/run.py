@@ -144,7 +144,7 @@ def _usual_engines(program: Program, absent: list[str]) -> list[str]:
             absent.append(f"{name} was not compared, as it cannot run this program here: {error}")
     if not found:
         remedy = "pip install 'intact8[torch]', or build the compiled module of the package"
-        why = "; ".join(absent) or None
+        why = "; ".join(absent)
         raise EngineError(
             "no engine can run here to compare with the reference", where="verify", why=why, remedy=remedy
         )

@@ -1,0 +1,111 @@
+"""State that a model keeps in attributes, and numbers of chance: refused; what a capture changes is put back."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact8
+from intact8.capture import capture
+from intact8.errors import CaptureError
+
+
+class Keeping(nn.Module):
+    """A layer and something that calls leave behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.memory: Any = 0.0
+        self.calls, self.history = 0, list[Tensor]()
+        self.cache: dict[str, Tensor] = {}
+
+
+class Memory(Keeping):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.memory
+        self.memory = y.mean(0).detach()
+        return y
+
+
+class Counting(Keeping):
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        y: Tensor = self.layer(x) * self.calls
+        return y
+
+
+class History(Keeping):
+    def forward(self, x: Tensor) -> Tensor:
+        self.history.append(self.layer(x))
+        return torch.stack(self.history).sum(0)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Memory, "memory"), (Counting, "calls"), (History, "history")])
+def test_state_that_results_depend_on_is_refused_by_name(kind: type[Keeping], name: str) -> None:
+    model = kind().eval()
+    with pytest.raises(CaptureError, match=f"{name} is changed by every call.*return it"):
+        intact8.quantize(model, torch.randn(64, 6))
+    assert model.memory == 0.0 and model.calls == 0 and not model.history
+
+
+class Remembering(Keeping):
+    """Keeps its last results, which nothing reads, and a table that it makes once."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "table" not in self.cache:
+            self.cache["table"] = torch.ones(4)
+        y: Tensor = self.layer(x) * self.cache["table"]
+        self.memory = y
+        self.calls += 1
+        self.history.append(y.detach())
+        return y
+
+
+def test_what_nothing_reads_is_no_state_and_is_put_back() -> None:
+    model = Remembering().eval()
+    captured = capture(model, torch.randn(5, 6))
+    assert captured.graph.dynamic_batch
+    assert model.memory == 0.0 and model.calls == 0 and not model.history and not model.cache
+
+
+class Chance(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind = nn.Linear(6, 4), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y * (np.random.default_rng().random() if self.kind == "numpy" else random.random())
+
+
+@pytest.mark.parametrize("kind", ["numpy", "random"])
+def test_numbers_of_chance_are_refused(kind: str) -> None:
+    with pytest.raises(CaptureError, match="another result for the same input every time"):
+        intact8.quantize(Chance(kind).eval(), torch.randn(64, 6))
+
+
+def test_an_encoder_that_drops_what_a_mask_hides_is_captured_as_it_is_trained() -> None:
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+            self.table, self.layers = nn.Embedding(30, 16), nn.TransformerEncoder(layer, 2)
+
+        def forward(self, words: Tensor) -> Tensor:
+            y: Tensor = self.layers(self.table(words), src_key_padding_mask=words == 0)
+            return y
+
+    torch.manual_seed(0)
+    model, words = Encoder().eval(), torch.randint(1, 30, (64, 8))
+    words[::2, 5:] = 0
+    program = intact8.quantize(model, words)
+    expected = model(words).detach()  # with gradients, the layers do not take the fast way
+    found = program.run(words)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert float((found - expected).norm() / expected.norm()) < 0.05
