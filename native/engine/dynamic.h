@@ -29,8 +29,8 @@ typedef struct {
     product_kernel product;
 } dynamic_weight;
 
-/* Packs constant weights of 8 or 4 bits; NULL with a reason. */
-HIDDEN const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits);
+/* Packs constant weights of 8 or 4 bits for products with that many rows; NULL with a reason. */
+HIDDEN const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits, isize rows);
 
 /* Sums of `rows` rows with up to PRODUCT_COLUMNS columns from `from` on, a multiple of that. */
 INLINE void multiply_block(const dynamic_weight *w, const uint8_t *q, isize rows, isize from, int32_t *sums, isize apart) {

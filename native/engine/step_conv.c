@@ -182,7 +182,8 @@ static conv_form choose(const conv_step *s, const conv_limits *limits, isize sum
     a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
     a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
     a->group_width = narrow ? (isize)width : 0;
-    a->nibbles = s->bits == 4 && !depthwise && !narrow && limits->bound < MAX_NIBBLE_SUM;
+    const int few = current_isa() != AMX || a->batch * a->out_height * a->out_width < 16; /* windows: tiles take bytes */
+    a->nibbles = s->bits == 4 && few && !depthwise && !narrow && limits->bound < MAX_NIBBLE_SUM;
     const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
     /* Where there are more weights than bytes of images, threads share the weights. */
     a->split_channels = !depthwise && !narrow && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;

@@ -115,12 +115,13 @@ static int pack_weights(checker *c, int64_t value, isize depth, isize columns, i
     return ready || refuse(c, "there is no memory to pack weights");
 }
 
-const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits) {
+const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits, isize rows) {
     if (!check_weights(c, value, checked_product(depth, columns), bits)) return NULL;
     dynamic_weight *w = (dynamic_weight *)plan_memory(c, sizeof *w);
     if (!w) return NULL;
-    const product_kernel few_bits = bits == 4 && depth <= NIBBLE_DEPTH ? nibble_product_of_isa() : NULL;
     const enum isa isa = current_isa();
+    const int unpacked = isa == AMX && rows >= 16; /* tiles take bytes */
+    const product_kernel few_bits = bits == 4 && depth <= NIBBLE_DEPTH && !unpacked ? nibble_product_of_isa() : NULL;
     *w = (dynamic_weight){.depth = packed_depth(depth), .nibbles = few_bits != NULL};
     w->columns = round_up(columns, w->nibbles ? 32 : 16);
     if (has_avx512_vnni() || isa == PLAIN) w->product = few_bits ? few_bits : product_of_isa();
@@ -151,7 +152,7 @@ int check_dynamic_linear(checker *c, const int64_t *step) {
         return refuse(c, "a product of no such size");
     const isize rows = (isize)s->rows, columns = (isize)s->columns;
     c->scratch = CHUNK_ROWS * PRODUCT_COLUMNS * 4;
-    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, (isize)s->depth, columns, s->bits))) return 0;
+    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, (isize)s->depth, columns, s->bits, rows))) return 0;
     return needs(c, s->q, checked_product(rows, packed_depth((isize)s->depth)), 1, "q") &&
            needs(c, s->scales, s->single ? 1 : rows, 4, "scales") && needs(c, s->scale, columns, 4, "scale") &&
            (s->bias < 0 || needs(c, s->bias, columns, 4, "bias")) && needs(c, s->y, checked_product(rows, columns), 4, "y");

@@ -50,7 +50,7 @@ int check_recurrent(checker *c, const int64_t *step) {
         return refuse(c, "results of no such size");
     const int64_t strides[] = {s->y_row * s->batch, s->y_row, 1};
     c->scratch = scratch_of((isize)s->kind, size).all;
-    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, size, gates, s->bits))) return 0;
+    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, size, gates, s->bits, (isize)s->batch))) return 0;
     return needs(c, s->input, checked_product(rows, gates), 4, "input") && needs(c, s->row_scales, rows, 4, "row_scales") &&
            needs(c, s->scale, gates, 4, "scale") && (s->bias < 0 || needs(c, s->bias, size, 4, "bias")) &&
            (s->tanh < 0 || needs(c, s->tanh, TABLE_END + 1, 4, "tanh")) &&

@@ -179,7 +179,9 @@ def _unread(error: Exception) -> str:
     named = re.search(r"GLOBAL (\S+)", said)
     if named:
         return f"it holds objects of Python ({named[1]}), which only code could make"
-    return " ".join(said.split())[:300] or type(error).__name__
+    if isinstance(error, (KeyError, IndexError, EOFError)) or not re.search("[a-z]{3}", said):
+        return "it is no file of torch.save"
+    return " ".join(said.split())[:300]
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

@@ -15,9 +15,10 @@ from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import LIMITED, Dynamic
 from intact8.capture.other_sizes import FEWER, SEVERAL
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
-from intact8.errors import AccuracyWarning, CaptureWarning, StateError, warn
+from intact8.errors import AccuracyWarning, CaptureWarning, RecipeError, StateError, warn
 from intact8.fusion.fuse import Fused, fuse
 from intact8.placement.place import Placed, place
+from intact8.program.certify import known_engines
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.recipes import as_recipe
 from intact8.simulation.gradients import warn_of_other_gradients, warn_of_what_is_left_out
@@ -100,6 +101,7 @@ def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> S
     Raises:
         RecipeError: as :func:`prepare`.
     """
+    _require_known_engines(recipe)
     with ALONE, torch.inference_mode(False):  # what the model holds is exchanged while another thread captures it
         return Simulation(model, captured, *_placed(captured, recipe), recipe).eval()
 
@@ -117,6 +119,14 @@ def rebuild(sim: Simulation, recipe: Recipe) -> None:
     sim.to(device_of(sim))
     for name in OWN_MODULES:
         sim.get_submodule(name).train(mode)
+
+
+def _require_known_engines(recipe: Recipe) -> None:
+    """Raise RecipeError where a recipe asks for certificates of an engine that is not there."""
+    unknown = [name for name in recipe.engines if name not in known_engines()]
+    if unknown:
+        remedy = f"choose from {', '.join(known_engines())}, or register the engine first"
+        raise RecipeError(f"there is no engine {unknown[0]!r}", where="Recipe.engines", remedy=remedy)
 
 
 def _placed(captured: Captured, recipe: Recipe) -> tuple[Fused, Placed]:

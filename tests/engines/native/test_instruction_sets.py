@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("intact8.engines.native._library")
 ARM = platform.machine() in ("aarch64", "arm64")
-SETS = ["plain", "neon", "neon_dot", "neon_i8mm"] if ARM else ["plain", "avx2", "avx_vnni", "avx512_vnni"]
+SETS = ["plain", "neon", "neon_dot", "neon_i8mm"] if ARM else ["plain", "avx2", "avx_vnni", "avx512_vnni", "amx"]
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = {"random_convolutions": "60", "random_float_results": "40"}
 
