@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import intact8
-from intact8.engines import cpu, get_engine
+from intact8.engines import available_engines, cpu, get_engine, present_engines
 from intact8.errors import EngineError
 
 
@@ -39,3 +39,22 @@ def test_the_rest_runs(layer: nn.Module, shape: tuple[int, ...], amx: None) -> N
 def test_the_environment_switches_amx_off(amx: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx512_core_fp16")
     get_engine("onednn").prepare(program(nn.Conv2d(3, 4, 3), 3, 6, 6))
+
+
+def test_nothing_asks_it_where_it_was_not_named(amx: None) -> None:
+    torch.manual_seed(0)
+    model, data = (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval(),
+        torch.randn(64, 3, 6, 6),
+    )
+    sim = intact8.prepare(model, data[:2])
+    intact8.calibrate(sim, data)
+    made = intact8.convert(sim)
+    assert "onednn" not in available_engines(made) and "onednn" in present_engines(made)
+    report = intact8.verify(made, data)
+    assert report.exact and list(report.by_engine) == ["native"] and "AMX" in report.remarks[0]
+    intact8.compare(model, made, data)
+    intact8.sensitivity(sim, data)
+    intact8.doctor(model, data, seconds=0, remedies=False)
+    with pytest.raises(EngineError, match="AMX"):
+        made.run(data, engine="onednn")

@@ -101,10 +101,21 @@ def available_engines(program: Program | None = None) -> list[str]:
     """Return the names of the engines that can run here, in the order of ENGINES; never empty.
 
     Args:
-        program: leaves out those that cannot be proved for it (see ``intact8.program.certify.claim_error``).
+        program: leaves out those that cannot be proved for it (see ``intact8.program.certify.claim_error``), and those
+            that refuse it on this CPU.
     """
     names = present_engines(program)
-    return [name for name in names if program is None or claim_error(program, name) is None]
+    if program is None:
+        return names
+    guarded = guard_of(program) is not None  # it has tried them, and no library is imported here
+    proved = [name for name in names if claim_error(program, name) is None]
+    return proved if guarded else [name for name in proved if _refusal(program, name) is None]
+
+
+def _refusal(program: Program, name: str) -> EngineError | None:
+    """Return why an engine does not run a program on this CPU, though it is present; None where it does."""
+    asks = getattr(get_engine(name), "refusal", None)
+    return asks(program) if asks is not None else None
 
 
 def present_engines(program: Program | None = None) -> list[str]:

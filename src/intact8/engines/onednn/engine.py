@@ -79,12 +79,20 @@ class OnednnEngine:
         for op in program.ops:
             if not supported(op):
                 raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
-            if cpu.uses_amx() and _is_wide(op):
-                what = "a convolution with a kernel wider than 1 does not run on a CPU with AMX"
-                why = "oneDNN's AMX kernels give other integers for narrow images, and write outside of their memory"
-                remedy = "run with engine='native', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 before Python starts"
-                raise EngineError(what, where=op.name, why=why, remedy=remedy)
+        refused = self.refusal(program)
+        if refused is not None:
+            raise refused
         return OnednnRunner(program, threads, cpu.isa())
+
+    def refusal(self, program: Program) -> EngineError | None:
+        """Return why this CPU's kernels are not to be trusted with a program; None where they are."""
+        wide = next(filter(_is_wide, program.ops), None) if cpu.uses_amx() else None
+        if wide is None:
+            return None
+        what = "a convolution with a kernel wider than 1 does not run on a CPU with AMX"
+        why = "oneDNN's AMX kernels give other integers for narrow images, and write outside of their memory"
+        remedy = "run with engine='native', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 before Python starts"
+        return EngineError(what, where=wide.name, why=why, remedy=remedy)
 
 
 def _is_wide(op: Op) -> bool:
