@@ -10,7 +10,7 @@
 
 #define LEAST_DEPTH 64        /* bytes of a window from which on tiles are worth it */
 #define MOST_DEPTH (16 << 10)
-#define COPIES (768 << 10)    /* bytes of a panel's copied windows, which stay in the L2 cache */
+#define COPIES (384 << 10)    /* bytes of a panel's copied windows, which stay in the L2 cache beside weights */
 #define WINDOWS (2 * AMX_ROWS)
 #define SUMS_BYTES (WINDOWS * 64 * (isize)sizeof(int32_t))
 
