@@ -75,7 +75,7 @@ class Captured(HoldsSpecs):
         comparable: whether the model's outputs are expected to have the graph's shapes and values.
         marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
         untrained: parameters that nothing follows: what is computed from them was computed once.
-        sums_of_bits: of the parameters at capture, by state-dict name; see :func:`sum_of_bits`.
+        checksums: of the parameters at capture, by state-dict name; see :func:`checksum`.
         questions: what the model's code asks of sizes; none are left when the graph is known to agree with the model.
     """
 
@@ -92,7 +92,7 @@ class Captured(HoldsSpecs):
     comparable: bool = True
     marks: tuple[tuple[str, int], ...] = ()
     untrained: tuple[str, ...] = ()
-    sums_of_bits: Mapping[str, int] = field(default_factory=dict)
+    checksums: Mapping[str, int] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
@@ -124,10 +124,21 @@ class Captured(HoldsSpecs):
         return pytree.tree_unflatten(leaves, self.out_spec)
 
 
-def sum_of_bits(tensor: Tensor) -> int:
-    """Return the sum of the bits of a tensor's elements as float32, read as integers: the same on every device."""
+PLACES = 1 << 20
+"""Elements that a checksum takes at a time."""
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return the sum of the bits of a tensor's elements as float32, read as integers, each times a number of its place.
+
+    It is the same on every device, and another one where elements are exchanged.
+    """
     real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-    return int(real.float().contiguous().view(torch.int32).sum(dtype=torch.int64))
+    bits = real.float().contiguous().view(torch.int32).reshape(-1)
+    places = torch.arange(1, PLACES + 1, device=bits.device)
+    return sum(
+        int((part * places[: len(part)]).sum() + at * part.sum()) for at, part in enumerate(bits.split(PLACES), 1)
+    )
 
 
 def _as_captured(x: Tensor, node: Node) -> Tensor:
@@ -451,7 +462,7 @@ def _build(
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
         tuple(sorted(builder.once - used)),
-        {name: sum_of_bits(parameter) for name, parameter in parameters.items()},
+        {name: checksum(parameter) for name, parameter in parameters.items()},
         tuple(dict.fromkeys(builder.questions)),
     )
 

@@ -40,9 +40,9 @@ class TimedRunner(Runner, Protocol):
 class Engine(Protocol):
     """An engine that runs programs.
 
-    One that does not run every program on every CPU may have a method ``refusal``, which takes a program and returns the
-    EngineError that ``prepare`` would raise for the sake of this CPU, or None: :func:`intact8.engines.available_engines`
-    leaves it out then.
+    One that does not run every program on every CPU may have a method ``refusal``, which takes a program and returns
+    the EngineError that ``prepare`` would raise for the sake of this CPU, or None:
+    :func:`intact8.engines.available_engines` leaves it out then.
     """
 
     name: str

@@ -133,6 +133,7 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
     parts = next((shape for shape in shapes if 3 in shape[:2] and math.prod(shape) == len(weight)), [])
     if not parts:
         yield from _interleaved(node, shapes, tensors)
+        yield from _packed_by_head(node, behind, graph, users, tensors)
         return
     rows = torch.arange(len(weight)).reshape(*parts)
     first = parts[0] == 3
@@ -142,6 +143,20 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
         orders["head by head"] = torch.arange(len(weight)).reshape(parts[1], parts[0], -1).transpose(0, 1).flatten()
     for how, order in orders.items():
         text = f"queries, keys and values lie {how}"
+        yield Repair("wrong_weights", text, node, rows_reordered(node, order, tensors))
+
+
+def _packed_by_head(
+    node: Node, behind: Sequence[Node], graph: Graph, users: Users, tensors: Mapping[str, Tensor]
+) -> Iterator[Repair]:
+    """Yield a layer of which thirds are taken and then divided into heads, as packed head by head."""
+    thirds = len(behind) == 3 and all(n.op == "slice" and n.attrs["axis"] == len(node.shape) - 1 for n in behind)
+    heads = {n.shape[-2] for third in behind if thirds for n in read_by(third, graph, users) if n.op == "reshape"}
+    rows = len(tensors[node.params["weight"]])
+    count = heads.pop() if len(heads) == 1 else 0
+    if isinstance(count, int) and count > 1 and rows % (3 * count) == 0:
+        order = torch.arange(rows).reshape(count, 3, -1).transpose(0, 1).flatten()
+        text = f"queries, keys and values of its {count} heads lie head by head"
         yield Repair("wrong_weights", text, node, rows_reordered(node, order, tensors))
 
 

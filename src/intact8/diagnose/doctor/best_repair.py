@@ -15,7 +15,7 @@ from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import UNCHANGED, function_of, owner_of, source_of, word_of
+from intact8.diagnose.doctor.structural_repairs import SQUARED, UNCHANGED, function_of, owner_of, source_of, word_of
 from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, answers_with, tried_repairs
 from intact8.simulation.simulation import Simulation
 
@@ -86,7 +86,8 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     # What is put right in several places at once gives answers back; without that it only bounds what has exploded.
     helping = [r for r in helping if not r.repair.also or answers.reaches(r.accuracy[1], ABOVE_CHANCE)]
     if any(f.evidence.get("ratio", 0.0) > SURELY for f in known if f.cause in ("exploded_weight", "exploded_channel")):
-        helping = [r for r in helping if not _bounds(r.repair)]  # what bounds results makes up for what has exploded
+        # What bounds results, or divides channels into groups, makes up for what has exploded.
+        helping = [r for r in helping if not _bounds(r.repair) and r.repair.node.op != "group_norm"]
     stale = {f.place for f in known if f.cause == "stale_batch_norm"}
     if stale:  # another scale would be one more batch norm whose statistics do not fit
         users = sim.graph.users()
@@ -147,6 +148,9 @@ def _most_likely(
     apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
     if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
         best = suspect
+    deviations = [r for r in helping if SQUARED in r.repair.text and not r.surely_worse(helping[0])]
+    if deviations:  # nothing else is put right by it
+        return deviations[0], False
     weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
     weak &= inputs is not None and not inputs.repair.least  # another scale of inputs makes up for much, too
     if inputs is not None and (weak or not inputs.surely_worse(best)):

@@ -28,8 +28,8 @@ BEFORE_LAYERS = (
     "not_finite",
     "training_mode",
     "rounded_weights",
-    "diverged_training",
     "float_mismatch",
+    "diverged_training",
     "batch_dependence",
 )
 OF_LAYERS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -212,16 +213,20 @@ class FloatOutputs:
         return replace(METRICS["sqnr"], sums=sums)
 
     def score_of(self, outputs: list[list[Tensor]]) -> float:
-        """Return the metric of other outputs for the same samples."""
+        """Return the metric of other outputs for the same samples; NaN where it is NaN of all batches.
+
+        Others are left out, as an area under a curve is NaN where all samples are of one class.
+        """
         if self.metric is None:
             return float("nan")
         if self.metric == "signal":
             return 1 / (1 + self._noise(outputs))
-        total = 0.0
+        total, count = 0.0, 0
         for batch, ys, exact in zip(self.samples, outputs, self.outputs, strict=True):
             if isinstance(self.metric, str):
                 value = float((ys[0].argmax(1) == exact[0].argmax(1)).double().mean())
             else:
                 value = scored(self.metric, self.rebuild(ys), batch, self.inputs)
-            total += value * len(batch)
-        return total / max(len(self.samples), 1)
+            if not math.isnan(value):
+                total, count = total + value * len(batch), count + len(batch)
+        return total / count if count else float("nan")

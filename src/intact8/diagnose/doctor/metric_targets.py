@@ -73,15 +73,17 @@ class MetricTargets(Targets):
         return torch.cat(parts).nan_to_num(0.0, 0.0, 0.0)
 
     def of_batches(self, output: Tensor) -> float:
-        """Return the mean of the metric over whole batches; NaN where it gives no number."""
-        total, start = 0.0, 0
+        """Return the mean of the metric over whole batches of which it is not NaN; NaN where it gives no number."""
+        total, start, count = 0.0, 0, 0
         for batch in self.samples:
             try:
-                total += float(self._called(output[start : start + len(batch)], batch.batch).mean()) * len(batch)
+                value = float(self._called(output[start : start + len(batch)], batch.batch).mean())
             except FAILS:
                 return math.nan
+            if not math.isnan(value):
+                total, count = total + value * len(batch), count + len(batch)
             start += len(batch)
-        return total / max(start, 1)
+        return total / count if count else math.nan
 
     def renumbered(self, output: Tensor) -> float:
         """Return the score: there are no units that could be others."""

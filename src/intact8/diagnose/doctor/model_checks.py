@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intact8.capture.trace import sum_of_bits
+from intact8.capture.trace import checksum
 from intact8.diagnose.doctor.float_causes import FEW_NUMBERS, LEAST, TRAIN_ON
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
@@ -216,8 +216,8 @@ def changed_since(model: nn.Module, sim: Simulation) -> list[Finding]:
     A simulation that was trained itself differs from the model, too, but the model is still what it was made of.
     """
     own, made = model.state_dict(), sim.state_dict()
-    sums = {name: total for name, total in sim.captured.sums_of_bits.items() if name in own and name in made}
-    changed = [name for name, total in sums.items() if sum_of_bits(own[name]) not in (total, sum_of_bits(made[name]))]
+    sums = {name: total for name, total in sim.captured.checksums.items() if name in own and name in made}
+    changed = [name for name, total in sums.items() if checksum(own[name]) not in (total, checksum(made[name]))]
     if not changed:
         return []
     message = (

@@ -19,6 +19,8 @@ from intact8.diagnose.doctor.repair import SCALED, Repair, formed, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
+    RENEWED,
+    SQUARED,
     UNCHANGED,
     function_of,
     only_source,
@@ -65,7 +67,10 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if node.name in statistics:
             mean, variance = statistics[node.name]
             renewed = {node.params["bn.running_mean"]: mean, node.params["bn.running_var"]: variance}
-            yield Repair("stale_batch_norm", "its batch norm gets the statistics of its inputs", node, renewed)
+            yield Repair("stale_batch_norm", RENEWED, node, renewed)
+            name = node.params["bn.running_var"]
+            squared = {name: sim.tensors[name].detach().square()}
+            yield Repair("stale_batch_norm", SQUARED, node, squared)
         if node.name in sizes:
             yield from formed(of_channels(node, sizes[node.name]))
         yield from formed(of_weights(node, sim.graph, sim.tensors))

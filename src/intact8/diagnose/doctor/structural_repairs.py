@@ -49,6 +49,12 @@ PADDED = 0.2
 
 MOST_COLUMNS = 64
 
+RENEWED = "its batch norm gets the statistics of its inputs"
+"""A repair that makes up for too much where it is made everywhere."""
+
+SQUARED = "the variances of its batch norm are squared, as they are deviations"
+"""A repair that makes up for nothing else."""
+
 HIDDEN = -1e9
 """Score of what attention may not see."""
 
@@ -81,7 +87,7 @@ def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
     found: dict[tuple[str, ...], Repair] = {}
     for (cause, text, *_), members in groups.items():
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
-        if len(members) < 2 or cause == "stale_batch_norm":
+        if len(members) < 2 or text == RENEWED:
             continue  # new statistics everywhere make up for too much
         more = f"{text}, and so in {len(members) - 1} more places"
         found[(cause, text, *(r.node.name for r in members))] = replace(members[0], text=more, also=tuple(members[1:]))

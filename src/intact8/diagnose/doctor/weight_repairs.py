@@ -14,7 +14,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
-from intact8.diagnose.doctor.repair import Repair
+from intact8.diagnose.doctor.repair import Repair, rows_reordered
 from intact8.diagnose.doctor.structural_repairs import UNCHANGED, unwrapped
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.weights.layout import output_first
@@ -42,6 +42,7 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
         yield from _heads(node, weight, before, graph)
         yield from _merged(node, weight, before, graph)
         yield from _grouped(node, weight)
+        yield from _before_pixels(node, weight, graph, tensors)
     yield from _rolled(node, graph, tensors)
 
 
@@ -136,6 +137,21 @@ def _grouped(node: Node, weight: Tensor) -> Iterator[Repair]:
         for rows, how in ((groups, "between each other"), (len(weight) // groups, "group by group")):
             changed = weight.reshape(rows, -1, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
             yield Repair("wrong_weights", f"its filters lie {how}", node, {node.params["weight"]: changed.contiguous()})
+
+
+def _before_pixels(node: Node, weight: Tensor, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a layer whose channels become pixels (PixelShuffle), as made for colours innermost."""
+    behind = [n for n in graph if n.inputs[:1] == [node.name]]
+    shape = behind[0].shape if len(behind) == 1 and behind[0].op == "reshape" else ()
+    colours, *factors = known(shape[1:4]) if len(shape) == 6 and len(node.shape) == 4 else (0, 0)
+    if colours * math.prod(factors) == len(weight) and colours > 1 and math.prod(factors) > 1:
+        order = torch.arange(len(weight)).reshape(-1, colours).T.flatten()
+        yield Repair(
+            "wrong_weights",
+            "its channels lie pixel by pixel, colours innermost",
+            node,
+            rows_reordered(node, order, tensors),
+        )
 
 
 def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:

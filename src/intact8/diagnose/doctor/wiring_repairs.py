@@ -129,12 +129,11 @@ def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> I
         return
     scale = _scale_of(node, compute)
 
-    def other(start: int) -> Compute:
-        return lambda inputs, _: ((inputs[0] * scale).roll(half, axis) / scale).narrow(axis, start, half)
+    def exchanged(inputs: Sequence[Tensor], _: Mapping[str, Tensor]) -> Tensor:
+        return (compute(node, inputs) * scale).roll(half, axis) / scale
 
-    text = f"the two halves of {node.name}, each of which is taken alone, are exchanged"
-    parts = [Repair("wrong_setting", text, r, compute=other(r.attrs["start"])) for r in readers]
-    yield replace(parts[0], also=tuple(parts[1:]))
+    text = "its two halves, each of which is taken alone, are exchanged"
+    yield Repair("wrong_setting", text, node, compute=exchanged)
 
 
 def _scale_of(node: Node, compute: FloatExecutor) -> Tensor:
