@@ -22,15 +22,20 @@ def amx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
 
 
-def test_wide_kernels_are_refused(amx: None) -> None:
+@pytest.mark.parametrize(
+    "layer, shape",
+    [(nn.Conv2d(3, 4, 3), (3, 6, 6)), (nn.Conv1d(64, 64, 16, padding=8, groups=4), (64, 39))],
+    ids=["two dimensions", "one dimension"],
+)
+def test_wide_kernels_are_refused(layer: nn.Module, shape: tuple[int, ...], amx: None) -> None:
     with pytest.raises(EngineError, match=r"wider than 1 does not run on a CPU with AMX.*ONEDNN_MAX_CPU_ISA"):
-        get_engine("onednn").prepare(program(nn.Conv2d(3, 4, 3), 3, 6, 6))
+        get_engine("onednn").prepare(program(layer, *shape))
 
 
 @pytest.mark.parametrize(
     "layer, shape",
-    [(nn.Conv2d(3, 4, (3, 1)), (3, 6, 6)), (nn.Conv1d(3, 4, 3), (3, 6)), (nn.Linear(4, 3), (4,))],
-    ids=["tall", "one dimension", "linear"],
+    [(nn.Conv2d(3, 4, (3, 1)), (3, 6, 6)), (nn.Conv1d(3, 4, 1), (3, 6)), (nn.Linear(4, 3), (4,))],
+    ids=["tall", "of width 1", "linear"],
 )
 def test_the_rest_runs(layer: nn.Module, shape: tuple[int, ...], amx: None) -> None:
     get_engine("onednn").prepare(program(layer, *shape))

@@ -153,7 +153,7 @@ FAULTS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "halves": (
         Gated,
         lambda: Gated(turned=True),
-        "the two halves of both, each of which is taken alone, are exchanged",
+        "its two halves, each of which is taken alone, are exchanged",
     ),
     "joined": (Gated, lambda: Gated(order=(3, 1, 0, 2, 4)), "it joins its inputs in the order (2, 1, 3, 0, 4)"),
     "product": (Gated, lambda: Gated(product=False), "it multiplies, and does not add"),
