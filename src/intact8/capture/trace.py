@@ -135,10 +135,11 @@ def checksum(tensor: Tensor) -> int:
     """
     real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
     bits = real.float().contiguous().view(torch.int32).reshape(-1)
-    places = torch.arange(1, PLACES + 1, device=bits.device)
-    return sum(
-        int((part * places[: len(part)]).sum() + at * part.sum()) for at, part in enumerate(bits.split(PLACES), 1)
-    )
+    places, total = torch.arange(1, PLACES + 1, device=bits.device), 0
+    for at in range(0, len(bits), PLACES):
+        part = bits[at : at + PLACES].long()
+        total += int((part * (places[: len(part)] + at // PLACES)).sum())
+    return total
 
 
 def _as_captured(x: Tensor, node: Node) -> Tensor:
