@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,13 @@ def test_what_nothing_reads_is_no_state_and_is_put_back() -> None:
     captured = capture(model, torch.randn(5, 6))
     assert captured.graph.dynamic_batch
     assert model.memory == 0.0 and model.calls == 0 and not model.history and not model.cache
+
+
+def test_attributes_of_classes_of_their_own_are_left_alone() -> None:
+    model = Remembering().eval()
+    model.cache = OrderedDict(other=torch.ones(1))
+    captured = capture(model, torch.randn(5, 6))
+    assert captured.graph.dynamic_batch and type(model.cache) is OrderedDict
 
 
 class Chance(nn.Module):

@@ -45,9 +45,9 @@ class Attributes:
                 vars(module).pop(name, None)
                 continue
             value, held = self._found[module][name]
-            if isinstance(value, list):
+            if type(value) is list:
                 value[:] = held
-            elif isinstance(value, dict):
+            elif type(value) is dict:
                 value.clear()
                 value.update(held)
             vars(module)[name] = value
@@ -59,9 +59,9 @@ class Attributes:
         now = vars(module)[name]
         if now is not value:
             return type(now) is type(value) and isinstance(now, (bool, int, float, str)) and now == value
-        if isinstance(value, list):
+        if type(value) is list:
             return len(value) == len(held) and all(one is other for one, other in zip(value, held, strict=True))
-        if isinstance(value, dict):
+        if type(value) is dict:
             return value.keys() == held.keys() and all(value[key] is held[key] for key in held)
         return True
 
