@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -83,19 +84,19 @@ def test_attributes_of_classes_of_their_own_are_left_alone() -> None:
 
 
 class Chance(nn.Module):
-    def __init__(self, kind: str) -> None:
+    def __init__(self, draw: Callable[[], float]) -> None:
         super().__init__()
-        self.layer, self.kind = nn.Linear(6, 4), kind
+        self.layer, self.draw = nn.Linear(6, 4), draw
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)
-        return y * (np.random.default_rng().random() if self.kind == "numpy" else random.random())
+        y: Tensor = self.layer(x) * self.draw()
+        return y
 
 
-@pytest.mark.parametrize("kind", ["numpy", "random"])
-def test_numbers_of_chance_are_refused(kind: str) -> None:
+@pytest.mark.parametrize("draw", [np.random.default_rng(3).random, random.Random(3).random], ids=["numpy", "random"])
+def test_numbers_of_chance_are_refused(draw: Callable[[], float]) -> None:
     with pytest.raises(CaptureError, match="another result for the same input every time"):
-        intact8.quantize(Chance(kind).eval(), torch.randn(64, 6))
+        intact8.quantize(Chance(draw).eval(), torch.randn(64, 6))
 
 
 def test_an_encoder_that_drops_what_a_mask_hides_is_captured_as_it_is_trained() -> None:
