@@ -14,6 +14,7 @@
 
 #if !TILES_ARE_UNSEEN && defined(__linux__) && defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
 #define HAS_AMX_KERNELS 1
+#include "avx512.h"
 
 #define AMX_ROWS 16
 #define AMX_BYTES 64           /* of a row, and of the products of one instruction that become a sum */
@@ -42,6 +43,21 @@ AMX_INLINE void amx_begin(void) {
 }
 
 AMX_INLINE void amx_end(void) { __asm__ volatile("tilerelease" : :); }
+
+/* Copies `rows` rows of so many whole pieces of 64 bytes and those of `rest`, which are `line` bytes apart, one behind the other,
+   `bytes` apart; up to 63 bytes behind the last one may be stored, which are 0 then. */
+AMX_INLINE void copy_rows(uint8_t *to, const uint8_t *from, isize rows, isize line, isize bytes, isize whole, __mmask64 rest) {
+    for (isize r = 0; r < rows; r++, to += bytes, from += line) {
+        for (isize i = 0; i < whole; i++) _mm512_storeu_si512(to + i * AMX_BYTES, _mm512_loadu_si512(from + i * AMX_BYTES));
+        if (rest) _mm512_storeu_si512(to + whole * AMX_BYTES, _mm512_maskz_loadu_epi8(rest, from + whole * AMX_BYTES));
+    }
+}
+
+/* Copies the weights of fewer than 16 words, `apart` bytes from one to the next, and 0 for the others. */
+INLINE void copy_words(int8_t *to, const int8_t *from, isize words, isize apart) {
+    memcpy(to, from, (size_t)(words * apart));
+    memset(to + words * apart, 0, (size_t)((AMX_ROWS - words) * apart));
+}
 
 /* 16 rows, `apart` bytes from one to the next. */
 typedef struct {

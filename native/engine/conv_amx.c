@@ -36,15 +36,6 @@ isize amx_scratch(const conv_args *a, isize windows) {
     return takes(a) ? 2 * SUMS_BYTES + 4 * AMX_WEIGHT_BYTES + copies * copied_bytes(depth_of(a)) : 0;
 }
 
-/* Copies `rows` rows of so many whole pieces of 64 bytes and those of `rest`, which are `line` bytes apart, one behind the other,
-   `bytes` apart; up to 63 bytes behind the last one may be stored, which are 0 then. */
-AMX_INLINE void copy_rows(uint8_t *to, const uint8_t *from, isize rows, isize line, isize bytes, isize whole, __mmask64 rest) {
-    for (isize r = 0; r < rows; r++, to += bytes, from += line) {
-        for (isize i = 0; i < whole; i++) _mm512_storeu_si512(to + i * VECTOR_BYTES, _mm512_loadu_si512(from + i * VECTOR_BYTES));
-        if (rest) _mm512_storeu_si512(to + whole * VECTOR_BYTES, _mm512_maskz_loadu_epi8(rest, from + whole * VECTOR_BYTES));
-    }
-}
-
 /* How a panel's windows are read. */
 typedef struct {
     int in_place;        /* whether windows that lie evenly apart are */
@@ -156,11 +147,7 @@ AMX_INLINE void run_amx(const panel *given, const int blocks, const int whole, c
     const panel p = *given;
     const reading r = reading_of(&p, blocks);
     const isize apart = AMX_BYTES * blocks;
-    if (r.tail) {
-        const isize bytes = r.tail / 4 * apart;
-        memcpy(r.tail_weights, p.weight + r.rows * r.pieces * AMX_ROWS * apart, (size_t)bytes);
-        memset(r.tail_weights + bytes, 0, (size_t)(AMX_ROWS * apart - bytes));
-    }
+    if (r.tail) copy_words(r.tail_weights, p.weight + r.rows * r.pieces * AMX_ROWS * apart, r.tail / 4, apart);
     unfinished before = {NULL, 0, 0};
     isize i = 0;
     for (int turn = 0; p.count - i >= AMX_FEWEST_ROWS; turn = !turn) {

@@ -4,16 +4,9 @@
 #include "product.h"
 
 #if HAS_AMX_KERNELS
-#include "avx512.h"
 
 #define LEAST_DEPTH 32 /* from which on tiles are worth it */
 #define GROUP_BYTES (AMX_ROWS * AMX_BYTES)
-
-/* Copies `bytes` bytes of `count` rows, at most 64, and 0 behind them. */
-AMX_INLINE void copy_rows(const uint8_t *x, isize stride, isize count, isize bytes, uint8_t *to) {
-    for (isize r = 0; r < count; r++)
-        _mm512_storeu_si512(to + r * AMX_BYTES, _mm512_maskz_loadu_epi8(byte_mask(bytes), x + r * stride));
-}
 
 /* What the products of a block of columns share. */
 typedef struct {
@@ -37,7 +30,7 @@ AMX_INLINE void multiply_groups(const block *w, const uint8_t *x, isize stride, 
                                 const int blocks) {
     uint8_t tails[2 * GROUP_BYTES];
     if (w->depth % AMX_BYTES)
-        copy_rows(x + w->pieces * AMX_BYTES, stride, groups * AMX_ROWS, w->depth % AMX_BYTES, tails);
+        copy_rows(tails, x + w->pieces * AMX_BYTES, groups * AMX_ROWS, stride, AMX_BYTES, 0, byte_mask(w->depth % AMX_BYTES));
     multiply_tiles(w, x, stride, tails, sums, apart, groups, 0, blocks > 1 ? 2 : 1);
     if (blocks > 2) multiply_tiles(w, x, stride, tails, sums, apart, groups, 2, blocks - 2);
 }
@@ -53,7 +46,7 @@ AMX_INLINE void multiply_few(const block *w, const uint8_t *x, isize stride, isi
         amx_zero();
         for (isize k = 0; k < w->depth; k += AMX_BYTES) {
             const int8_t *weight = (w->depth - k < AMX_BYTES ? w->tail_weight : w->weight + k / 4 * w->apart) + AMX_BYTES * b;
-            copy_rows(x + k, stride, count, min_size(w->depth - k, AMX_BYTES), copy);
+            copy_rows(copy, x + k, count, stride, AMX_BYTES, 0, byte_mask(min_size(w->depth - k, AMX_BYTES)));
             if (two)
                 amx_products(rows, 1, weight, w->apart, 1, 2);
             else
@@ -94,11 +87,7 @@ AMX_TARGET void product_amx(const uint8_t *x, isize stride, isize rows, isize de
         const int8_t *own = weight + from * depth;
         const isize blocks = min_size(columns - from, PRODUCT_COLUMNS) / 16, pieces = depth / AMX_BYTES;
         const block w = {own, tail_weight, depth, pieces, AMX_BYTES * blocks};
-        if (depth % AMX_BYTES) {
-            const isize bytes = depth % AMX_BYTES / 4 * w.apart;
-            memcpy(tail_weight, own + pieces * AMX_ROWS * w.apart, (size_t)bytes);
-            memset(tail_weight + bytes, 0, (size_t)(AMX_ROWS * w.apart - bytes));
-        }
+        if (depth % AMX_BYTES) copy_words(tail_weight, own + pieces * AMX_ROWS * w.apart, depth % AMX_BYTES / 4, w.apart);
         switch (blocks) {
             case 1: multiply_block(&w, x, stride, rows, sums + from, apart, 1); break;
             case 2: multiply_block(&w, x, stride, rows, sums + from, apart, 2); break;

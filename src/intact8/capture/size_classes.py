@@ -124,7 +124,7 @@ def conditions(guards: Sequence[Any]) -> list[Any]:
 
 def _is_models(guard: Any) -> bool:
     """Return whether a guard comes from the model's code, and is not a limit of one size, which the export keeps."""
-    return not _is_limit(guard.expr) and is_models(getattr(_place(guard), "filename", "<"))
+    return not _is_limit(guard.expr) and bool(asked_by_model([guard]))
 
 
 def _is_limit(expr: Any) -> bool:

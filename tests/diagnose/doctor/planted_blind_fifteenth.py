@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +17,13 @@ from tests.diagnose.doctor.blind_networks_fifteenth import (
     VOCABULARIES,
     build,
 )
-from tests.diagnose.doctor.planting import Case as OneInput
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
     FaultWithAnswers,
     anew,
+    apart,
     asking,
-    batches,
+    calibration,
     case_of,
     exchange,
     fixed,
@@ -32,38 +32,13 @@ from tests.diagnose.doctor.planting import (
 )
 from torch import Tensor, nn
 
-import intact8
-from intact8 import Recipe, recipes
+from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
 
 WRONG = "float_network_wrong"
 MINMAX = replace(recipes.default().activation, observer="minmax")
-
-
-class Case(OneInput):
-    """What the doctor is given, where the network may have several inputs."""
-
-    def simulate(self, recipe: Recipe | None = None) -> Any:
-        """Give the doctor a calibrated simulation of the network as it is now, and return it."""
-        sim = intact8.prepare(self.model, example_inputs=tuple(part[:4] for part in self.data[:-1]), recipe=recipe)
-        intact8.calibrate(sim, batches([part[:128] for part in self.data]))
-        self.options["sim"] = sim
-        return sim
-
-
-def apart(case: Case) -> None:
-    """Calibrate on the first 128 samples, and keep the others as data."""
-    case.calibration = [part[:128].clone() for part in case.data]
-    case.data = [part[128:].clone() for part in case.data]
-
-
-def calibration(case: Case) -> list[Tensor]:
-    """Return calibration data apart from the data."""
-    apart(case)
-    assert case.calibration is not None
-    return case.calibration
 
 
 def halves_exchanged(weight: Tensor) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +20,14 @@ from tests.diagnose.doctor.blind_networks_sixteenth import (
     TOKENS,
     build,
 )
-from tests.diagnose.doctor.planting import Case as OneInput
+from tests.diagnose.doctor.blind_networks_tenth import generator
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
     FaultWithAnswers,
     anew,
+    apart,
     asking,
-    batches,
+    calibration,
     case_of,
     collect,
     exchange,
@@ -37,8 +38,7 @@ from tests.diagnose.doctor.planting import (
 )
 from torch import Tensor, nn
 
-import intact8
-from intact8 import Recipe, recipes
+from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
@@ -47,38 +47,9 @@ WRONG = "float_network_wrong"
 MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
-class Case(OneInput):
-    """What the doctor is given, where the network may have several inputs."""
-
-    def simulate(self, recipe: Recipe | None = None) -> Any:
-        """Give the doctor a calibrated simulation of the network as it is now, and return it."""
-        sim = intact8.prepare(self.model, example_inputs=tuple(part[:4] for part in self.data[:-1]), recipe=recipe)
-        intact8.calibrate(sim, batches([part[:128] for part in self.data]))
-        self.options["sim"] = sim
-        return sim
-
-
-def apart(case: Case) -> None:
-    """Calibrate on the first 128 samples, and keep the others as data."""
-    case.calibration = [part[:128].clone() for part in case.data]
-    case.data = [part[128:].clone() for part in case.data]
-
-
-def calibration(case: Case) -> list[Tensor]:
-    """Return calibration data apart from the data."""
-    apart(case)
-    assert case.calibration is not None
-    return case.calibration
-
-
-def chance(seed: int) -> torch.Generator:
-    """Return numbers of chance of one's own."""
-    return torch.Generator().manual_seed(seed)
-
-
 def spread(count: int, widest: float, seed: int) -> Tensor:
     """Return factors between 1 and the widest, in an order of chance."""
-    return widest ** torch.linspace(0, 1, count)[torch.randperm(count, generator=chance(seed))]
+    return widest ** torch.linspace(0, 1, count)[torch.randperm(count, generator=generator(seed))]
 
 
 # --- keyword: spoken commands ---------------------------------------------------------------------------------------
@@ -104,7 +75,7 @@ def keyword_axes_turned(case: Case) -> None:
 @fault("keyword", ("", "stale_batch_norm"))
 def keyword_statistics_of_noise(case: Case) -> None:
     """All batch norms' statistics were updated on a stream of a noisy hall that nobody meant to use."""
-    noisy = torch.maximum(case.data[0][:256], 0.9 + 0.5 * torch.randn(256, 1, 24, 24, generator=chance(1)))
+    noisy = torch.maximum(case.data[0][:256], 0.9 + 0.5 * torch.randn(256, 1, 24, 24, generator=generator(1)))
     collect(case.model, noisy, norms_of(case.model))
 
 
@@ -125,7 +96,7 @@ def keyword_point_transposed(case: Case) -> None:
 def keyword_calibrated_on_silence(case: Case) -> None:
     """The calibration recordings are of an empty room: nobody speaks, there is only the noise of the microphone."""
     data = calibration(case)
-    silence = -24.0 + 1.8 * torch.randn(data[0].shape, generator=chance(2))
+    silence = -24.0 + 1.8 * torch.randn(data[0].shape, generator=generator(2))
     data[0] = (silence - MEL_MEAN) / MEL_DEVIATION
 
 
@@ -169,7 +140,7 @@ def heart_microvolts(case: Case) -> None:
 def heart_electrode_offsets(case: Case) -> None:
     """The high-pass filter was left out, so that each lead has an offset of its electrodes, up to 2 mV."""
     count = len(case.data[0])
-    case.data[0] = case.data[0] + 1.0 + torch.rand(count, 2, 1, generator=chance(3))
+    case.data[0] = case.data[0] + 1.0 + torch.rand(count, 2, 1, generator=generator(3))
 
 
 @fault("heart", ("block1.norm1,block1.norm2,block1.conv1,block1.conv2", "wrong_weights stale_batch_norm"))
@@ -246,7 +217,7 @@ def machine_other_units(case: Case) -> None:
 @fault("machine", ("network,sensors", WRONG), ("enc1,back", "wrong_weights"))
 def machine_sensors_sorted(case: Case) -> None:
     """The new database gives the columns in the order of their names."""
-    case.data[0] = case.data[0][:, torch.randperm(32, generator=chance(4))].contiguous()
+    case.data[0] = case.data[0][:, torch.randperm(32, generator=generator(4))].contiguous()
 
 
 @fault("machine", ("act", "wrong_setting"))
@@ -280,7 +251,7 @@ def machine_kelvin(case: Case) -> None:
 def machine_standstill(case: Case) -> None:
     """The calibration data were taken while the machine stood still: one state and the sensors' noise."""
     data = calibration(case)
-    data[0] = data[0][:1] * 0.3 + 0.03 * torch.randn(data[0].shape, generator=chance(5))
+    data[0] = data[0][:1] * 0.3 + 0.03 * torch.randn(data[0].shape, generator=generator(5))
     data[1] = torch.zeros_like(data[1])
 
 
@@ -384,7 +355,7 @@ def intent_joined_otherwise(case: Case) -> None:
 @fault("intent", ("words", "exploded_weight exploded_channel wrong_weights outlier_weight"))
 def intent_padding_garbage(case: Case) -> None:
     """The row of the padding was never written and holds what lay in memory."""
-    case.module("words").weight.data[EMPTY] = 90 * torch.randn(32, generator=chance(6))
+    case.module("words").weight.data[EMPTY] = 90 * torch.randn(32, generator=generator(6))
 
 
 @fault("intent", ("hidden,network", "not_finite"))
@@ -416,7 +387,7 @@ def intent_decay_too_strong(case: Case) -> None:
 def intent_vocabulary_sorted(case: Case) -> None:
     """The simulation was made, and then the vocabulary was sorted anew: the table and the data, not the simulation."""
     case.simulate()
-    order = torch.cat([torch.arange(4), 4 + torch.randperm(TOKENS - 4, generator=chance(7))])
+    order = torch.cat([torch.arange(4), 4 + torch.randperm(TOKENS - 4, generator=generator(7))])
     table = case.module("words").weight
     table.data = table.data[order].contiguous()
     case.data[0] = order.argsort()[case.data[0]]
@@ -466,7 +437,9 @@ def lander_first_steps(case: Case) -> None:
     """The calibration states are the first steps of episodes: all upright at the same height with hardly any speed."""
     data = calibration(case)
     start = torch.tensor([0.0, 1.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    state = start + torch.tensor([0.02, 0.02, 0.03, 0.03, 0.01, 0.01, 0, 0]) * torch.randn(128, 8, generator=chance(8))
+    state = start + torch.tensor([0.02, 0.02, 0.03, 0.03, 0.01, 0.01, 0, 0]) * torch.randn(
+        128, 8, generator=generator(8)
+    )
     data[0] = (state - OBSERVED_MEANS) / OBSERVED_DEVIATIONS
 
 

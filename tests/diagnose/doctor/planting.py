@@ -59,6 +59,30 @@ class Case:
         return sim
 
 
+class CaseOfSeveral(Case):
+    """What the doctor is given, where the network may have several inputs."""
+
+    def simulate(self, recipe: Recipe | None = None) -> Any:
+        """Give the doctor a calibrated simulation of the network as it is now, and return it."""
+        sim = intact8.prepare(self.model, example_inputs=tuple(part[:4] for part in self.data[:-1]), recipe=recipe)
+        intact8.calibrate(sim, batches([part[:128] for part in self.data]))
+        self.options["sim"] = sim
+        return sim
+
+
+def apart(case: Case) -> None:
+    """Calibrate on the first 128 samples, and keep the others as data."""
+    case.calibration = [part[:128].clone() for part in case.data]
+    case.data = [part[128:].clone() for part in case.data]
+
+
+def calibration(case: Case) -> list[Tensor]:
+    """Return calibration data apart from the data."""
+    apart(case)
+    assert case.calibration is not None
+    return case.calibration
+
+
 @dataclass
 class Fault:
     """A fault: the network, how it is planted, and the places (beginnings of names) and causes that count as right."""
