@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.capture import capture
-from intact8.errors import CaptureError
+from intact8.errors import CaptureError, CaptureWarning
 
 
 class Keeping(nn.Module):
@@ -118,3 +119,30 @@ def test_an_encoder_that_drops_what_a_mask_hides_is_captured_as_it_is_trained() 
     found = program.run(words)
     assert torch.backends.mha.get_fastpath_enabled()
     assert float((found - expected).norm() / expected.norm()) < 0.05
+
+
+class Cached(nn.Module):
+    """Adds a table that is computed once for every size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    @functools.cache  # noqa: B019 - as people write it
+    def table(self, size: int) -> Tensor:
+        return torch.arange(size).float()[:, None]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.table(len(x))
+        return y
+
+
+def test_tables_that_a_decorator_keeps_are_neither_constants_nor_lost() -> None:
+    model = Cached().eval()
+    for size in (3, 16, 17):
+        model(torch.randn(size, 6))
+    with pytest.warns(CaptureWarning, match="the program will take x .16, 6. and no other batch size"):
+        program = intact8.quantize(model, torch.randn(64, 6).split(16))
+    x = torch.randn(16, 6)
+    assert torch.allclose(program.run(x), model(x), atol=0.3)
+    assert type(model.table(16)) is Tensor

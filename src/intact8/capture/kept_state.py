@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -98,6 +101,27 @@ def refuse_state(model: nn.Module, before: Attributes, call: Callable[[], Any]) 
         why="a program gives the same result whenever it is given the same input",
         remedy="take what is kept as an input and return it, as a recurrent layer does its state",
     )
+
+
+@contextmanager
+def caches_emptied(model: nn.Module) -> Iterator[None]:
+    """Empty what ``functools.lru_cache`` holds for the classes of a model and the files they stand in, before and after.
+
+    A table of an earlier call would become a constant of the graph, and later calls would be given the tensors without
+    values of which graphs are made.
+    """
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    files = {kind.__module__ for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "builtins")}
+    places = [*(kind for kind in kinds if kind.__module__ in files), *(sys.modules.get(file) for file in files)]
+    held = [getattr(value, "__func__", value) for place in places if place for value in list(vars(place).values())]
+    caches = [value for value in held if isinstance(value, functools._lru_cache_wrapper) and value.__module__ in files]
+    for cache in caches:
+        cache.cache_clear()
+    try:
+        yield
+    finally:
+        for cache in caches:
+            cache.cache_clear()
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -29,7 +29,7 @@ from torch.utils._sympy import functions
 from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.is_compiling import Asked, answered
-from intact8.capture.kept_state import Attributes, refuse_state
+from intact8.capture.kept_state import Attributes, caches_emptied, refuse_state
 from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
@@ -431,7 +431,7 @@ def _export(
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
 
     def made() -> ExportedProgram:
-        with attributes_kept(model):  # known numbers are attributes as well
+        with attributes_kept(model), caches_emptied(model):  # known numbers are attributes as well
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
     with quiet(), torch.no_grad(), traceable(), left_by_errors(), keywords_named(model, kwargs):
