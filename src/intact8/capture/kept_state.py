@@ -105,7 +105,7 @@ def refuse_state(model: nn.Module, before: Attributes, call: Callable[[], Any]) 
 
 @contextmanager
 def caches_emptied(model: nn.Module) -> Iterator[None]:
-    """Empty what ``functools.lru_cache`` holds for the classes of a model and the files they stand in, before and after.
+    """Empty, before and after, what ``functools.lru_cache`` holds for the classes of a model and their files.
 
     A table of an earlier call would become a constant of the graph, and later calls would be given the tensors without
     values of which graphs are made.
