@@ -343,3 +343,30 @@ def test_numpy_in_a_model() -> None:
     model, x = ThroughNumpy().eval(), numbers("float32")
     program = intact8.quantize(model, x)
     assert float((program.run(x) - model(x)).abs().max()) < 0.1
+
+
+class Hash(nn.Module):
+    """Rows of a table by a hash of two coordinates, whose products exceed 32 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(61, 4), nn.Linear(2, 4)
+
+    def forward(self, x: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+        i = cells.int()
+        h = i[:, 0] * 73856093 + i[:, 1] * 19349663
+        again = (h.long() * 2654435761).int() - i[:, 0]
+        h.mul_(torch.tensor([83492791], dtype=torch.int32))
+        return self.layer(x) + self.table((h % 61).long()), torch.stack([h, again], 1).long()
+
+
+def test_integers_of_32_bits_wrap_around_where_torchs_do() -> None:
+    model = Hash().eval()
+    data = [(torch.randn(64, 2), torch.randint(1_000_000, (64, 2))) for _ in range(4)]
+    program = intact8.quantize(model, data)
+    for x, cells in [(torch.randn(5, 2), torch.randint(1_000_000, (5, 2))), data[1]]:
+        out, hashed = model(x, cells)
+        for engine in ENGINES:
+            found, same = program.run(x, cells, engine=engine)
+            assert torch.equal(same, hashed)
+            assert torch.allclose(found, out, atol=0.2)

@@ -25,6 +25,7 @@ from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_n
 from intact8.capture.formulas_complex import Complex
 from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, operator_name, refuse_random
 from intact8.capture.graph import Graph, Node
+from intact8.capture.int32 import Wrapping
 from intact8.capture.named_sizes import NamedSizes
 from intact8.capture.names import module_of
 from intact8.capture.size_classes import SizeClassError
@@ -57,6 +58,7 @@ class Builder(ConstantStore, NamedSizes):
     _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
     _in_storage: dict[int, list[torch.fx.Node]] = field(default_factory=dict)
+    wrapping: Wrapping = field(default_factory=Wrapping)
     _storages: int = 0
 
     def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:
@@ -345,7 +347,7 @@ class Builder(ConstantStore, NamedSizes):
         if handler is None:
             return self.decomposed(call, target)
         writes = writes_in_place(target)
-        result = handler(call)
+        result = self.wrapping.kept(call, handler(call))
         if writes:
             return self.write(call, result)
         views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or is_view(target)

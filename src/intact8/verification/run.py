@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,7 +76,7 @@ def verify(
     absent: list[str] = []
     if engines is None:
         engines = _usual_engines(program, absent)
-    engines = [engines] if isinstance(engines, str) else list(engines)
+    engines = list(engines) if isinstance(engines, Iterable) and not isinstance(engines, str) else [engines]
     for name in engines:
         if not isinstance(name, str):
             remedy = "give names of engines, and several inputs as one tuple: (x, y)"
