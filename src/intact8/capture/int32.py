@@ -17,23 +17,8 @@ ARITHMETIC = MULTIPLY | frozenset(["add", "sub", "rsub", "neg", "sum", "cumsum"]
 CONVERSION = frozenset(["to", "_to_copy", "type_as"])
 BOUNDED = frozenset(
     [
-        "remainder",
-        "fmod",
-        "floor_divide",
-        "div",
-        "divide",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "argmax",
-        "argmin",
-        "searchsorted",
-        "bucketize",
-        "sort",
-        "argsort",
+        *("remainder", "fmod", "floor_divide", "div", "divide", "eq", "ne", "lt", "le", "gt", "ge"),
+        *("argmax", "argmin", "searchsorted", "bucketize", "sort", "argsort"),
     ]
 )
 """Operators whose results are small, whatever their operands."""
