@@ -151,6 +151,21 @@ def test_differences_of_positions_follow_the_length() -> None:
         torch.testing.assert_close(outputs(captured, {"x": x}), model(x))
 
 
+@pytest.mark.parametrize("scale", [1 / 2, 1 / 3, 1 / 4, 1 / 7])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear", "bilinear"])
+def test_images_of_changing_size_are_made_smaller_as_torch_does(mode: str, scale: float) -> None:
+    def take(y: Tensor) -> Tensor:
+        image = y.mT if mode == "linear" else y.mT.unflatten(1, (2, 2))
+        factors = scale if mode == "linear" else (0.5, scale)
+        return F.interpolate(image, scale_factor=factors, mode=mode)
+
+    model = Take(take).eval()
+    captured = capture(model, torch.zeros(2, 15, 4), dynamic_shapes={"x": {1: "n"}})
+    for length in range(14, 30):
+        x = torch.randn(3, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), model(x), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("take", "message"),
     [
@@ -159,7 +174,7 @@ def test_differences_of_positions_follow_the_length() -> None:
         (lambda y: F.layer_norm(y, y.shape[1:]), "fixed size of sequence .operator aten.layer_norm"),
         (
             lambda y: F.interpolate(y.mT, scale_factor=1.5),
-            "a dimension of size .* leave sequence out of dynamic_shapes",
+            "nearest interpolation of sequence by 1.5 .* leave sequence out of dynamic_shapes, or take a whole factor",
         ),
         (lambda y: y[:, 4:8], "sequence is cut at 4:8"),
     ],

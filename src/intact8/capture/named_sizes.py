@@ -6,8 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import sympy
 import torch
 from torch.utils._sympy.functions import FloorDiv
@@ -60,6 +62,12 @@ ROUNDED = frozenset({"TruncToInt", "FloorToInt", "CeilToInt"})
 
 WHOLE = ROUNDED | {"ToFloat", "RoundToInt"}
 """Names of torch's functions that leave whole numbers as they are."""
+
+LARGEST_RATIO = 1000
+"""Largest denominator of a ratio of sizes that is written as a float."""
+
+LARGEST_SCALED = 1 << 16
+"""Sizes up to this are tried with such a ratio."""
 
 WIDE = 8
 """Times the example's size; a dimension without a limit, of which so much is beyond what is proved without one, gets
@@ -266,6 +274,8 @@ class NamedSizes:
             if of is None or not isinstance(by, int) or by < 1:
                 return None
             return divided(added([of, by - 1 if kind == "CeilToInt" else 0]), by)
+        if kind in ROUNDED and expr.args[0].is_Mul and expr.args[0].args[0].is_Float:
+            return self._scaled(kind, float(expr.args[0].args[0]), math.prod(expr.args[0].args[1:]), names)
         if kind == "Max" and len(expr.args) == 2 and expr.args[0].is_Integer:
             return self._at_least(self._computed(expr.args[1], names), int(expr.args[0]))
         if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
@@ -289,6 +299,18 @@ class NamedSizes:
             return less(known[0], multiplied([known[1], divided(known[0], known[1])]))
         quotient = kind in ("FloorDiv", "CleanDiv") and isinstance(known[1], int) and known[1] > 0
         return divided(known[0], known[1]) if quotient else None  # type: ignore[arg-type]
+
+    def _scaled(self, kind: str, factor: float, expr: Any, names: Mapping[Any, str | None]) -> int | str | None:
+        """Return the rounded product of a size and a float64 number, as ``scale_factor=0.7`` makes it; None where no
+        quotient of small whole numbers rounds to the same for all sizes."""
+        of, ratio = self._computed(expr, names), Fraction(factor).limit_denominator(LARGEST_RATIO)
+        products = np.arange(LARGEST_SCALED + 1) * factor
+        up = ratio.denominator - 1 if kind == "CeilToInt" else 0
+        exact = (np.arange(LARGEST_SCALED + 1) * ratio.numerator + up) // ratio.denominator
+        same = bool((exact == (np.ceil(products) if up else np.floor(products))).all())
+        if of is None or ratio <= 0 or not same:
+            return None
+        return divided(added([multiplied([of, ratio.numerator]), up]), ratio.denominator)
 
     def _at_least(self, dim: int | str | None, least: int) -> int | str | None:
         """Return the larger of a number and a size, whose names get least sizes where that is the larger one in the

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import multiplied
+from intact8.arithmetic.dimensions import divided, multiplied, names_of
 from intact8.capture.aten_call import Call, Value, handles
-from intact8.capture.ops_index import MAX_PIECES, places_of_largest
+from intact8.capture.ops_index import MAX_PIECES, gather, places_of_largest
 from intact8.capture.ops_shape import cut, grown, permuted, spatial
 
 
@@ -149,7 +150,7 @@ def instance_norm(c: Call) -> Any:
     return norm(c, "group_norm", groups=c.static(c.shape(c["input"])[1])[0])
 
 
-def scaled(c: Call, y: Value, dim: int) -> Value:
+def rescaled(c: Call, y: Value, dim: int) -> Value:
     """Record what the weight and bias of a norm do, which begin at a dimension; the network computes them."""
     for op, value in (("mul", c["weight"]), ("add", c.args.get("bias"))):
         if value is not None:
@@ -332,23 +333,87 @@ EXACT = "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_e
 
 @handles(f"{UPSAMPLE} upsample_trilinear3d upsample_bicubic2d {EXACT}")
 def upsample(c: Call) -> Value:
-    """Record a resize to a size; a scale that does not give a whole size is refused, because it moves the grid."""
+    """Record a resize to a size; where a scale is given that is not the ratio of sizes, by what that scale reads."""
     x = c.value(c.args["input"] if "input" in c.args else c["self"])
-    size, given = list(c.out_shape[2:]), c.shape(x)[2:]
+    size = list(c.out_shape[2:])
     c.at_least(*size)
     corners = bool(c.args.get("align_corners") or False)
+    mode = c.op.removeprefix("_").removeprefix("upsample_")[:-2].replace("_", "-")
     factors = c.args.get("scale_factors") or [c.args.get(k) for k in ("scales_d", "scales_h", "scales_w", "scales")]
     factors = [f for f in factors if f is not None]
-    for factor, before, after in zip(factors if not corners else (), given, size, strict=False):
-        if not isinstance(before, int) or not isinstance(after, int):
-            if before is None or after != multiplied([before, round(factor)]) or factor != round(factor):
-                c.static(before, after)
-        elif abs(factor * before - after) > 1e-6:
-            what = f"interpolation of {before} by {factor}"
-            why = "the size is not whole, so the scale and the ratio of sizes differ"
-            raise c.error(what, why=why, remedy="pass size= instead of scale_factor=, or recompute_scale_factor=True")
-    mode = c.op.removeprefix("_").removeprefix("upsample_")[:-2].replace("_", "-")
+    reduced: dict[int, int] = {}
+    for axis, factor, before, after in zip(range(2, 5), () if corners else factors, c.shape(x)[2:], size, strict=False):
+        if isinstance(before, int) and isinstance(after, int):
+            if abs(factor * before - after) > 1e-6:
+                x = rescaled(c, x, axis, after, mode, factor)
+        elif before is not None and factor < 1 and mode != "bicubic" and abs(1 / factor - round(1 / factor)) < 1e-9:
+            reduced[axis] = round(1 / factor)
+        elif before is None:
+            c.static(before)
+        elif after != multiplied([before, round(factor)]) or factor != round(factor):
+            names = " and ".join(dict.fromkeys(names_of(before)))
+            why = "what it reads lies elsewhere between two elements for every size"
+            remedy = f"leave {names} out of dynamic_shapes, or take a whole factor, or 1/2, 1/3 … of the size"
+            raise c.error(f"{mode} interpolation of {before} by {factor:.6g}", why=why, remedy=remedy)
+    if reduced:
+        x = downscaled(c, x, reduced, mode)
+    if list(c.shape(x)[2:]) == size:
+        return x
     return c.emit("upsample", x, size=size, mode=mode, align_corners=corners)
+
+
+def rescaled(c: Call, x: Value, axis: int, size: int, mode: str, factor: float) -> Value:
+    """Record a resize along one dimension by a scale that does not give a whole size: what is read lies where the scale
+    says, not where the ratio of sizes does."""
+    before = c.static(c.shape(x)[axis])[0]
+    if mode.startswith("nearest"):
+        resize = torch.ops.aten._upsample_nearest_exact1d if "exact" in mode else torch.ops.aten.upsample_nearest1d
+        index = resize.default(torch.arange(before, dtype=torch.float32)[None, None], [size], factor)
+        return gather(c, x, axis, index.flatten().long())
+    image = torch.eye(before)[None]  # its rows, resized, are the columns of the weights
+    if mode == "bicubic":
+        matrix = torch.ops.aten.upsample_bicubic2d.default(image[None], [before, size], False, None, factor)[0, 0]
+    else:
+        matrix = torch.ops.aten.upsample_linear1d.default(image, [size], False, factor)[0]
+    return along(c, x, axis, matrix)
+
+
+def along(c: Call, x: Value, axis: int, matrix: Tensor) -> Value:
+    """Record a product of a matrix (size, new size) with one dimension of images."""
+    shape = c.shape(x)
+    order = list(range(len(shape)))
+    order[axis], order[-1] = order[-1], order[axis]
+    y = permuted(c, x, order) if axis != len(shape) - 1 else x
+    y = c.emit("matmul", y, matrix, out=[*c.shape(y)[:-1], matrix.shape[1]])
+    return permuted(c, y, order) if axis != len(shape) - 1 else y
+
+
+def downscaled(c: Call, x: Value, reduced: Mapping[int, int], mode: str) -> Value:
+    """Record a resize to one k-th of the size, rounded down: of every k elements one, or the mean of the middle two.
+
+    Args:
+        x: images.
+        reduced: dimension → k, at least 2.
+        mode: nearest, nearest-exact, linear, bilinear or trilinear.
+    """
+    rank = len(c.shape(x))
+    kernel, stride = [1] * (rank - 2), [1] * (rank - 2)
+    for axis, k in reduced.items():
+        length = c.shape(x)[axis]
+        assert length is not None
+        pair = mode.endswith("linear") and k % 2 == 0
+        start = 0 if mode == "nearest" else k // 2 - 1 if pair else k // 2
+        end = multiplied([k, divided(length, k)])
+        if pair:
+            kernel[axis - 2], stride[axis - 2] = 2, k
+            x = cut(c, x, axis, start, end) if start else x
+        else:
+            x = cut(c, x, axis, start, end, k)
+    if max(kernel) == 1:
+        return x
+    shape = [*c.shape(x)[:2], *(c.out_shape[i + 2] if kernel[i] > 1 else c.shape(x)[i + 2] for i in range(rank - 2))]
+    window = {"kernel": kernel, "stride": stride, "padding": [0] * (rank - 2)}
+    return c.emit("avg_pool", x, out=shape, **window, ceil_mode=False, count_include_pad=True)
 
 
 @handles("_upsample_bilinear2d_aa _upsample_bicubic2d_aa")
@@ -360,7 +425,5 @@ def antialiased(c: Call) -> Value:
         size, out = c.static(c.shape(y)[axis], c.out_shape[axis])
         image = torch.eye(size)[None, None]  # its rows, resized, are the columns of the weights
         matrix = resize(image, [size, out], bool(c["align_corners"]), None, c.args.get(scale))[0, 0]
-        y = permuted(c, y, [0, 1, 3, 2]) if axis == 2 else y
-        y = c.emit("matmul", y, matrix, out=[*c.shape(y)[:3], out])
-        y = permuted(c, y, [0, 1, 3, 2]) if axis == 2 else y
+        y = along(c, y, axis, matrix)
     return y
