@@ -150,7 +150,7 @@ def instance_norm(c: Call) -> Any:
     return norm(c, "group_norm", groups=c.static(c.shape(c["input"])[1])[0])
 
 
-def rescaled(c: Call, y: Value, dim: int) -> Value:
+def scaled(c: Call, y: Value, dim: int) -> Value:
     """Record what the weight and bias of a norm do, which begin at a dimension; the network computes them."""
     for op, value in (("mul", c["weight"]), ("add", c.args.get("bias"))):
         if value is not None:
