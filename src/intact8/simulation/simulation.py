@@ -58,7 +58,7 @@ from intact8.train.scale_phase import (
     learn,
     learned_scales,
 )
-from intact8.train.snapshot import Snapshot
+from intact8.train.snapshot import Snapshot, Sums
 from intact8.train.straight_through import first_order
 from intact8.train.trainable import Trainable
 
@@ -129,6 +129,7 @@ class Simulation(Shown, Trainable):
     _left: tuple[str, ...] = ()
     _solved_scales: Snapshot | None
     _solved_weights: Snapshot | None
+    _sums: Sums | None
 
     def __init__(self, model: nn.Module, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
         super().__init__()
@@ -167,7 +168,7 @@ class Simulation(Shown, Trainable):
         attach_rounding(q, captured.tensors())
         self.last_uses = _last_uses(placed.graph)
         self.samples, self.kept = [], []
-        self._solved_scales = self._solved_weights = None
+        self._solved_scales = self._solved_weights = self._sums = None
         self.deployed = self.step = None
         self.calibration, self.constant_channels = {}, {}
         self.tensors = q.tensors = Tensors(self, owners, captured.derived)
@@ -226,7 +227,14 @@ class Simulation(Shown, Trainable):
 
     @property
     def current(self) -> bool:
-        """Whether the simulation is resolved and no weight has changed since: what a deployable one is."""
+        """Whether the simulation is resolved and no weight has changed since: what a deployable one is.
+
+        In evaluation, writes through ``weight.data`` are noticed as well, which torch does not count.
+        """
+        if not self.training:
+            tensors = [*self._weights(), *self._scales()]
+            if self._sums is None or self._sums.counted(tensors):
+                self._sums = Sums(tensors)
         return self.resolved and self._solved_weights is not None and self._solved_weights.current(self._weights())
 
     def _scales(self) -> Iterator[Tensor]:
@@ -237,7 +245,7 @@ class Simulation(Shown, Trainable):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has other tensors; solving again for it changes no integer.
-        forgotten = dict.fromkeys(("_solved_scales", "_solved_weights", "deployed", "step"))
+        forgotten = dict.fromkeys(("_solved_scales", "_solved_weights", "_sums", "deployed", "step"))
         return {**self.__dict__, **forgotten, "kept": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -333,6 +341,7 @@ class Simulation(Shown, Trainable):
         resolve(self.quantized_graph, from_observers=from_observers, freezing=freezing)
         self._solved_scales = Snapshot(self._scales(), values=True)
         self._solved_weights = Snapshot(self._weights())
+        self._sums = None if self.training else Sums([*self._weights(), *self._scales()])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs, with the signature and output structure of the original model.
@@ -621,7 +630,7 @@ def _forget(sim: nn.Module, incompatible: Any) -> None:
     if sim._left:
         incompatible.missing_keys[:] = [key for key in incompatible.missing_keys if not key.startswith(sim._left)]
         sim._left = ()
-    sim._solved_scales = sim._solved_weights = None
+    sim._solved_scales = sim._solved_weights = sim._sums = None
 
 
 def _place(node: Node) -> str:

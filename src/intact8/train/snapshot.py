@@ -50,6 +50,50 @@ class Snapshot:
         return True
 
 
+SMALL = 1024
+"""Elements up to which a tensor is remembered as it is, not by sums."""
+
+
+class Sums:
+    """What tells that tensors were written to where torch does not count it: through ``weight.data``, as averages of
+    weights are swapped in. Small tensors are kept, of others the sum of every row, which another order of rows changes.
+
+    Args:
+        tensors: to remember.
+
+    Example:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.ones(2))
+        >>> sums, version = Sums([x]), x._version
+        >>> x.data.mul_(2), x._version == version
+        (tensor([2., 2.]), True)
+        >>> sums.counted([x]), x._version == version
+        (True, False)
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._seen = [(t, t._version, _sums(t)) for t in tensors if not t.is_inference()]
+
+    @torch.no_grad()
+    def counted(self, tensors: Iterable[Tensor]) -> bool:
+        """Let torch count writes that it has not, and return whether there were any."""
+        known, found = {id(t): (version, sums) for t, version, sums in self._seen}, False
+        for t in tensors:
+            version, sums = known.get(id(t), (None, None))
+            if sums is None or t.is_inference() or t._version != version or torch.equal(_sums(t), sums.to(t.device)):
+                continue
+            t.mul_(1)
+            found = True
+        return found
+
+
+def _sums(t: Tensor) -> Tensor:
+    values = t.detach()
+    if values.numel() <= SMALL or not values.is_floating_point():
+        return values.clone()
+    return values.sum() if values.dim() < 2 else values.flatten(1).sum(1)
+
+
 class Verified:
     """What was found unchanged once, so that what was computed from parts of it need not look at them again.
 
