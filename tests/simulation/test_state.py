@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import intact8
+from intact8 import recipes
 from intact8.errors import CaptureWarning, StateError
 from intact8.program.file import digest
 from intact8.simulation.parameters import copy_parameters
@@ -610,3 +611,69 @@ def test_states_of_buffers_that_are_views_are_loaded() -> None:
     before = sim(x)
     sim.load_state_dict(copy.deepcopy(sim.state_dict()))
     assert torch.equal(sim.eval()(x), before)
+
+
+class Reading(nn.Module):
+    """A layer, and a function of it and of a parameter and buffers."""
+
+    def __init__(self, read: Callable[[Reading, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.read = nn.Linear(6, 4), read
+        self.factor = nn.Parameter(torch.full((4,), 0.5))
+        self.register_buffer("deviation", torch.ones(4))
+        self.register_buffer("order", torch.arange(4))
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self, self.layer(x))
+
+
+FOLLOWED: dict[str, Callable[[Reading, Tensor], Tensor]] = {
+    "temperature": lambda m, y: y * m.factor[0].exp().clamp(max=100),
+    "divisor": lambda m, y: y / (m.factor[1].exp() + 1),
+    "softmax of weights": lambda m, y: sum(w * y.roll(i, 1) for i, w in enumerate(m.factor.softmax(0).unbind())) + y,
+    "power": lambda m, y: y.abs().clamp(min=1e-3).pow(m.factor) + (1 - m.factor[2].sigmoid()),
+}
+
+FIXED: dict[str, Callable[[Reading, Tensor], Tensor]] = {
+    "factor: number": lambda m, y: torch.nn.functional.leaky_relu(y, float(m.factor[0])),
+    "factor: limit": lambda m, y: y.clamp(max=m.factor[3]),
+    "deviation: divisor": lambda m, y: y / m.deviation,
+    "order: index": lambda m, y: y[:, m.order],
+    "deviation: condition": lambda m, y: y.masked_fill(m.deviation > 2, 0.0),
+    "seen: branch": lambda m, y: y if bool(m.seen) else 3 * y,
+}
+
+
+@pytest.mark.parametrize("read", FOLLOWED)
+def test_numbers_computed_from_parameters_follow_a_state_and_are_trained(read: str) -> None:
+    fresh, trained = Reading(FOLLOWED[read]).eval(), Reading(FOLLOWED[read]).eval()
+    data = torch.randn(256, 6)
+    with torch.no_grad():
+        trained.factor.copy_(torch.tensor([2.0, 0.7, 1.5, 3.0]))
+    sim = intact8.prepare(fresh, data, recipes.qat())
+    sim.load_state_dict(trained.state_dict())
+    intact8.calibrate(sim, data.split(64))
+    with torch.no_grad():
+        difference = sim.eval()(data) - trained(data)
+    assert difference.norm() < 0.1 * trained(data).norm()
+    program = intact8.convert(sim)
+    again = intact8.prepare(Reading(FOLLOWED[read]).eval(), data, recipes.qat())
+    again.load_state_dict(sim.state_dict())
+    assert torch.equal(intact8.convert(again.eval()).run(data), program.run(data))
+    sim.train()(data).square().sum().backward()
+    assert dict(sim.named_parameters())["factor"].grad.norm() > 0
+
+
+@pytest.mark.parametrize("read", FIXED)
+def test_a_state_that_would_change_what_the_graph_was_made_of_is_refused(read: str) -> None:
+    model, data = Reading(FIXED[read]).eval(), torch.randn(256, 6)
+    sim = intact8.prepare(model, data)
+    state = {name: t.clone() for name, t in model.state_dict().items()}
+    sim.load_state_dict(state)
+    name = read.partition(":")[0]
+    state[name] = (
+        torch.tensor([3, 0, 1, 2]).to(state[name].dtype)[: max(1, state[name].dim() * 4)].reshape(state[name].shape)
+    )
+    with pytest.raises(StateError, match=f"{name}: the state has other values.*load it into the model, before"):
+        sim.load_state_dict(state)

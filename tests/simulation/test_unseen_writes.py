@@ -1,4 +1,4 @@
-"""Writes to weights that torch does not count, as averages are swapped in through ``.data``, are followed all the same."""
+"""Writes to weights that torch does not count, as through ``.data``, are followed all the same."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ class Made:
     Attributes:
         tensor: the constant; it is kept alive, so that its id stays its own.
         parameters: names of the model's parameters it was computed from.
+        sources: those, and the names of buffers.
         target: the operator; None where that is not known.
         args, kwargs: of its call.
         leaf: which of the tensors it gave.
@@ -32,6 +33,7 @@ class Made:
 
     tensor: Tensor
     parameters: frozenset[str]
+    sources: frozenset[str] = frozenset()
     target: Any = None
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -95,13 +97,41 @@ class Derived:
         return found
 
 
-def derive(tensor: Tensor, made: Mapping[int, Made], name: Callable[[Tensor], str]) -> Derived | None:
+@dataclass(frozen=True)
+class Fixed:
+    """A number, an index or a condition that became part of the graph, and does not follow what it was computed from.
+
+    Attributes:
+        value: what it is; None where it is not known how it was computed.
+        derived: how, from ``sources`` and ``others``.
+        sources: names of parameters and buffers.
+        others: further tensors by name.
+    """
+
+    value: Tensor | None
+    derived: Derived | None
+    sources: tuple[str, ...]
+    others: Mapping[str, Tensor]
+
+    def holds(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Return whether other values of the sources would have given the same."""
+        if self.derived is None or self.value is None:
+            return False
+        with torch.no_grad():
+            found = self.derived.compute({**self.others, **tensors})
+        return found.shape == self.value.shape and torch.equal(found.cpu(), self.value.cpu())
+
+
+def derive(
+    tensor: Tensor, made: Mapping[int, Made], name: Callable[[Tensor], str], *, buffers: bool = False
+) -> Derived | None:
     """Return what ``tensor`` is as a function of parameters; None where a call on the way is not known.
 
     Args:
         tensor: computed from some.
         made: by id of a tensor.
         name: gives the name of a tensor that was not computed from parameters, or is one.
+        buffers: follow what was computed from buffers alone, too.
     """
     steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
     calls: dict[int, int] = {}
@@ -111,7 +141,7 @@ def derive(tensor: Tensor, made: Mapping[int, Made], name: Callable[[Tensor], st
         if not isinstance(arg, Tensor):
             return arg
         how = made.get(id(arg))
-        if how is None or not how.parameters:
+        if how is None or not (how.sources if buffers else how.parameters):
             sources[name(arg)] = None
             return Named(name(arg))
         if id(how.args) not in calls:
@@ -186,6 +216,8 @@ class ConstantStore:
         derived: those of them that follow parameters.
         notes: what the user may want to know.
         once: parameters that something was computed from that does not follow them.
+        fixed: tensors whose values are part of the graph, by id, that parameters or buffers are, or were computed to.
+        read_by_name: ids of the tensors that the operation under way has taken by name.
     """
 
     root: nn.Module
@@ -194,12 +226,15 @@ class ConstantStore:
     derived: dict[str, Derived] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     once: set[str] = field(default_factory=set)
+    fixed: dict[int, Tensor] = field(default_factory=dict)
+    read_by_name: set[int] = field(default_factory=set)
     _made: dict[int, Made] = field(default_factory=dict)
     _parts: dict[int, tuple[Tensor, tuple[Tensor, Tensor]]] = field(default_factory=dict)
 
     def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
         """Return the name of a parameter, buffer or constant; a computed tensor is stored under a new constant's
         name."""
+        self.read_by_name.add(id(tensor))
         if id(tensor) in self.named:
             return self.named[id(tensor)]
         path = module_of(fx)[0]
@@ -215,7 +250,10 @@ class ConstantStore:
         if derived is not None:
             self.derived[name] = derived
             stored.requires_grad_()  # so that fusion takes it for the parameter it is
-        elif made.parameters:
+            return name
+        if made.sources:
+            self.fixed[id(tensor)] = tensor
+        if made.parameters:
             origin = ", ".join(sorted(made.parameters))
             self.once |= made.parameters
             self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
@@ -267,8 +305,10 @@ class ConstantStore:
         self, flat: list[Tensor], target: Any, args: list[Any], kwargs: dict[str, Any], found: list[Any]
     ) -> None:
         """Remember how constants came about, of ``flat`` among the arguments."""
-        parameters = frozenset[str]()
+        parameters, sources = frozenset[str](), frozenset[str]()
+        self.read_by_name |= set(map(id, flat))  # what was made of them is judged in their place
         for tensor in flat:
+            sources |= self.sources_of(tensor)
             owner = self.named.get(id(tensor))
             if owner is not None and owner not in self.constants and isinstance(tensor, nn.Parameter):
                 parameters |= {owner}
@@ -277,11 +317,44 @@ class ConstantStore:
         if writes:  # how anything in this memory was computed is not what it is any more
             memory = flat[0].untyped_storage().data_ptr()
             here = [key for key, made in self._made.items() if made.tensor.untyped_storage().data_ptr() == memory]
-            self._made |= {key: Made(self._made[key].tensor, self._made[key].parameters) for key in here}
+            for key in here:
+                self._made[key] = Made(self._made[key].tensor, self._made[key].parameters, self._made[key].sources)
         for leaf, tensor in enumerate(found):
             if not isinstance(tensor, Tensor):
                 continue
             if writes:
-                self._made[id(tensor)] = Made(tensor, parameters)
+                self._made[id(tensor)] = Made(tensor, parameters, sources)
             elif id(tensor) not in self.named and not any(tensor is a for a in flat):
-                self._made[id(tensor)] = Made(tensor, parameters, target, args, kwargs, leaf)
+                self._made[id(tensor)] = Made(tensor, parameters, sources, target, args, kwargs, leaf)
+
+    def sources_of(self, tensor: Tensor) -> frozenset[str]:
+        """Return the names of the parameters and buffers that a tensor is, or was computed from."""
+        owner, made = self.named.get(id(tensor)), self._made.get(id(tensor))
+        found = made.sources if made is not None else frozenset()
+        return found | {owner} if owner is not None and owner not in self.constants else found
+
+    def note_fixed(self, given: Sequence[Any], asked: Collection[int]) -> None:
+        """Note whose values an operation has used that took tensors among ``given`` by name only where ``asked``."""
+        for tensor in given:
+            unread = isinstance(tensor, Tensor) and (id(tensor) not in asked or not tensor.is_floating_point())
+            if unread and self.sources_of(tensor):
+                self.fixed[id(tensor)] = tensor
+
+    def fixed_values(self) -> tuple[Fixed, ...]:
+        """Return what became part of the graph of the values that parameters and buffers have now."""
+        found, tensors = [], self.tensors()
+        for tensor in self.fixed.values():
+            sources, others = tuple(sorted(self.sources_of(tensor))), dict[str, Tensor]()
+
+            def name(t: Tensor, others: dict[str, Tensor] = others) -> str:
+                owner = self.named.get(id(t))
+                if owner is not None and owner not in self.constants:
+                    return owner
+                others[f"#{id(t)}"] = t.detach().clone()
+                return f"#{id(t)}"
+
+            derived = derive(tensor, self._made, name, buffers=True)
+            fixed = Fixed(tensor.detach().clone(), derived, sources, others)
+            known = fixed.holds({source: tensors[source] for source in sources})
+            found.append(fixed if known else Fixed(None, None, sources, {}))
+        return tuple(found)

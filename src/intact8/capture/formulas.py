@@ -202,9 +202,10 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 def power(x: Tensor, y: Tensor) -> Tensor:
     """Compute x^y; of a negative number there are whole powers only, and 0 has powers above 0, or 0⁰ = 1."""
     whole = torch.floor(y)
-    nothing = (x < 0) & (y != whole)  # whose logarithm is NaN, too
+    # Of what is computed from parameters numbers follow these, and conditions would not.
+    nothing = torch.where(x < 0, y - whole, 0.0) != 0  # whose logarithm is NaN, too
     size = torch.exp(y * torch.log(torch.where(nothing, x, x.abs().clamp(min=TINY))))
-    size = torch.where((x == 0) & (y > 0), 0.0, size)
+    size = torch.where(torch.where(x == 0, y, 0.0) > 0, 0.0, size)
     sign = torch.where(whole - 2 * torch.floor(whole / 2) != 0, -1.0, 1.0)
     return torch.where(x < 0, sign * size, size)
 

@@ -92,6 +92,7 @@ class Builder(ConstantStore, NamedSizes):
 
     def constant(self, tensor: Tensor, fx: torch.fx.Node) -> Value:
         """Return the constant node for ``tensor``, one per tensor."""
+        self.read_by_name.add(id(tensor))
         if id(tensor) in self._nodes_of:
             return self._nodes_of[id(tensor)][1]
         given, tensor = tensor, tensor.long() if tensor.dtype == torch.int32 else tensor
@@ -229,8 +230,10 @@ class Builder(ConstantStore, NamedSizes):
             return self.item(args[0], args[1], node)
         meta = node.meta.get("val")
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            constants = bool(flat) and all(isinstance(a, Tensor) for a in flat)
-            return target(*flat) if constants and callable(target) else self.symbol(meta, node)
+            if not (flat and all(isinstance(a, Tensor) for a in flat) and callable(target)):
+                return self.symbol(meta, node)
+            self.note_fixed(flat, ())
+            return target(*(a.detach() for a in flat))
         if isinstance(meta, (int, float, bool)) and not any(isinstance(a, Tensor) for a in flat):
             return meta
         if not isinstance(target, torch._ops.OpOverload):
@@ -347,7 +350,11 @@ class Builder(ConstantStore, NamedSizes):
         if handler is None:
             return self.decomposed(call, target)
         writes = writes_in_place(target)
+        before, self.read_by_name = self.read_by_name, set()
+        given = leaves(list(call.args.values()))
         result = self.wrapping.kept(call, handler(call))
+        self.note_fixed(given, self.read_by_name)
+        self.read_by_name |= before
         if writes:
             return self.write(call, result)
         views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or is_view(target)
@@ -409,8 +416,10 @@ class Builder(ConstantStore, NamedSizes):
         inner = None if pure is None else decompose(call, pure, formula)
         if inner is None:
             raise call.error(f"the operator {target} is not supported", why="intact8 has no operation for it")
-        found = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+        given = [self.env[node] for node in tensor_nodes(call.fx)]
+        found = self.run(inner, given)
         self._forget(inner)
+        self.read_by_name |= set(map(id, given))  # what becomes of them was seen inside
         return found
 
     def _forget(self, inner: torch.fx.GraphModule) -> None:

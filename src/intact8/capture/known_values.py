@@ -36,9 +36,13 @@ class Numbers:
     Attributes:
         some: whether there are any.
         changed: when it has ended, whether the code wrote to one of them.
+        buffers: they.
     """
 
     some = changed = False
+
+    def __init__(self) -> None:
+        self.buffers: list[Tensor] = []
 
 
 @contextmanager
@@ -61,7 +65,7 @@ def known_numbers(model: nn.Module, flags: bool = False) -> Iterator[Numbers]:
     if not found:
         yield numbers
         return
-    numbers.some = True
+    numbers.some, numbers.buffers = True, [buffer for _, _, buffer, _ in found]
     order = {id(module): (module, list(module._buffers)) for module, *_ in found}
     for module, name, _, copy in found:
         del module._buffers[name]

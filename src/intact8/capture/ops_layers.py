@@ -412,7 +412,7 @@ def downscaled(c: Call, x: Value, reduced: Mapping[int, int], mode: str) -> Valu
     if max(kernel) == 1:
         return x
     shape = [*c.shape(x)[:2], *(c.out_shape[i + 2] if kernel[i] > 1 else c.shape(x)[i + 2] for i in range(rank - 2))]
-    window = {"kernel": kernel, "stride": stride, "padding": [0] * (rank - 2)}
+    window: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": [0] * (rank - 2)}
     return c.emit("avg_pool", x, out=shape, **window, ceil_mode=False, count_include_pad=True)
 
 

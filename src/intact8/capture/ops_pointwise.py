@@ -33,6 +33,15 @@ def scalar(c: Call, value: Any) -> float | int | None:
     return None
 
 
+def constant(c: Call, value: Any) -> float | int | None:
+    """Return the number ``value`` stands for; None for tensors, and for numbers that are computed from parameters: they
+    follow these."""
+    made = c.builder.made_by(value) if isinstance(value, Tensor) else None
+    if made is not None and made.parameters and value.is_floating_point():
+        return None
+    return scalar(c, value)
+
+
 def number_of_sizes(c: Call, value: torch.SymFloat) -> float:
     """Return a quotient of sizes that is the same for all of them, as ``x.numel() / x.shape[0]`` is."""
     expr = c.builder.expression(value)
@@ -62,7 +71,7 @@ def add(c: Call) -> Value:
     if c.op == "rsub":
         x, y = y, x
     sign = 1 if c.op.startswith("add") else -1
-    a, b = scalar(c, x), scalar(c, y)
+    a, b = constant(c, x), constant(c, y)
     # rsub scales the tensor that is subtracted, which after the swap is y; so do add and sub.
     if b is not None:
         return affine(c, x, 1, sign * alpha * b)
@@ -76,7 +85,7 @@ def add(c: Call) -> Value:
 @handles("mul multiply")
 def mul(c: Call) -> Any:
     """Record a product with a tensor or a number."""
-    a, b = scalar(c, c["self"]), scalar(c, c["other"])
+    a, b = constant(c, c["self"]), constant(c, c["other"])
     if b is not None:
         return affine(c, c["self"], b, 0)
     if a is not None:
@@ -90,7 +99,7 @@ def div(c: Call) -> Any:
     if c.args.get("rounding_mode") is not None:
         return c.builder.by_formula(c)
     x, y = c["self"], c["other"]
-    a, b = scalar(c, x), scalar(c, y)
+    a, b = constant(c, x), constant(c, y)
     known = torch.tensor(b) if b is not None else y
     if isinstance(known, Tensor) and not isinstance(known, nn.Parameter):
         refuse_subnormal(c, known)
@@ -102,7 +111,12 @@ def div(c: Call) -> Any:
         inverse = c.emit("unary", y, fn="reciprocal")
         return inverse if a == 1 else c.emit("affine_scalar", inverse, mul=a, add=0)
     if isinstance(y, Tensor) and not isinstance(y, nn.Parameter):
-        return c.emit("mul", x, (1 / y.double()).float())
+        made = c.builder.made_by(y)
+        if made is None or not made.parameters:
+            return c.emit("mul", x, (1 / y.double()).float())
+        factor = torch.reciprocal(y)
+        c.builder.record([y], torch.ops.aten.reciprocal.default, [y], {}, [factor])
+        return c.emit("mul", x, factor)
     return c.emit("div", x, y)
 
 

@@ -461,7 +461,12 @@ def _with_flags(model: nn.Module, made: Callable[[], ExportedProgram], refused: 
         exported = _followed(model, made)
     if numbers.changed:
         raise refused
+    exported.graph_module.meta[KNOWN] = numbers.buffers
     return exported
+
+
+KNOWN = "intact8_known"
+"""Where the graph of an export keeps the buffers whose values its path was chosen by."""
 
 
 SPECIALIZED = "specialized it to be a constant"

@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
-from intact8.capture.constants import Derived, unread_writes
+from intact8.capture.constants import Derived, Fixed, unread_writes
 from intact8.capture.dynamic_shapes import FIXED_SIZES, LIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.flat_rows import index_samples
@@ -46,6 +46,7 @@ from intact8.capture.size_classes import (
 from intact8.capture.torch_export import (
     ALONE,
     FIXED_BATCH,
+    KNOWN,
     Exported,
     check_model,
     evaluating,
@@ -75,6 +76,7 @@ class Captured(HoldsSpecs):
         comparable: whether the model's outputs are expected to have the graph's shapes and values.
         marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
         untrained: parameters that nothing follows: what is computed from them was computed once.
+        fixed: numbers, indices and conditions of the graph that were computed from parameters and buffers at capture.
         checksums: of the parameters at capture, by state-dict name; see :func:`checksum`.
         questions: what the model's code asks of sizes; none are left when the graph is known to agree with the model.
     """
@@ -92,6 +94,7 @@ class Captured(HoldsSpecs):
     comparable: bool = True
     marks: tuple[tuple[str, int], ...] = ()
     untrained: tuple[str, ...] = ()
+    fixed: tuple[Fixed, ...] = ()
     checksums: Mapping[str, int] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
 
@@ -394,6 +397,7 @@ def _build(
     unread = unread_writes(program.graph)
     builder = Builder(root=model, named=named, protected=protected, unread=unread, constants=constants)
     builder.notes += exported.notes
+    builder.fixed |= {id(buffer): buffer for buffer in program.graph_module.meta.get(KNOWN, ()) if id(buffer) in named}
     environment = _classify(builder, program, layout, wanted, classes)
     known = len(assumed(environment))
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
@@ -463,6 +467,7 @@ def _build(
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
         tuple(sorted(builder.once - used)),
+        builder.fixed_values(),
         {name: checksum(parameter) for name, parameter in parameters.items()},
         tuple(dict.fromkeys(builder.questions)),
     )

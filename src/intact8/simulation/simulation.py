@@ -610,18 +610,21 @@ def _tell_float_checkpoint(sim: nn.Module, state: Mapping[str, Any], prefix: str
     """Note of a state that has nothing of what the simulation adds, a checkpoint of the model, that this stays.
 
     Raises:
-        StateError: it has other values for parameters from which weights were computed at capture, once.
+        StateError: it has other values for what was used at capture, once.
     """
     assert isinstance(sim, Simulation)
     own = tuple(f"{prefix}{name}." for name in sorted(OWN_MODULES))
     sim._left = () if any(key.startswith(own) for key in state) else own
-    for name in sim.captured.untrained if sim._left else ():
-        given, present = state.get(prefix + name), sim.get_parameter(name)
-        if isinstance(given, Tensor) and not torch.equal(given.to(present.device, present.dtype), present):
-            what = "the checkpoint has other values, which would not be used"
-            why = "weights of layers are computed from it, which was done once, at capture"
-            remedy = "load the checkpoint into the model, before intact8.prepare"
-            raise StateError(what, where=name, why=why, remedy=remedy)
+    for fixed in sim.captured.fixed:
+        present = {name: sim.tensors[name].detach() for name in fixed.sources}
+        given = {name: state.get(prefix + name, t).to(t.device, t.dtype) for name, t in present.items()}
+        same = [torch.equal(given[name], t) for name, t in present.items()]
+        if all(same) or fixed.holds(given):
+            continue
+        what = "the state has other values, which would not be used"
+        why = "numbers, indices or weights of layers were computed from it once, at capture"
+        remedy = "load it into the model, before intact8.prepare"
+        raise StateError(what, where=fixed.sources[same.index(False)], why=why, remedy=remedy)
 
 
 def _forget(sim: nn.Module, incompatible: Any) -> None:
