@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture import capture
+from intact8.capture.execute import run_float
 from intact8.errors import CaptureError
 
 from .helpers import check
@@ -207,3 +208,46 @@ def test_buffers_that_keep_their_values_or_that_nothing_reads(what: str) -> None
 def test_a_buffer_that_is_changed_and_read_is_refused() -> None:
     with pytest.raises(CaptureError, match="changes steps"):
         capture(Held("used"), torch.randn(4, 8))
+
+
+def _heads(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (2, 4)).transpose(1, 2)
+
+
+GUARDED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "fill": lambda s, v, k: s.masked_fill(~k[:, None, None], -torch.inf).softmax(-1).nan_to_num(0) @ v,
+    "where": lambda s, v, k: torch.where(k[:, None, None], s, -torch.inf).softmax(-1).nan_to_num() @ v,
+    "added": lambda s, v, k: (s + torch.where(k, 0.0, -torch.inf)[:, None, None]).softmax(-1).nan_to_num(0) @ v,
+    "added zeros": lambda s, v, k: (
+        (s + torch.zeros(k.shape).masked_fill(~k, -torch.inf)[:, None, None]).softmax(-1).nan_to_num(0) @ v
+    ),
+    "behind": lambda s, v, k: (s.masked_fill(~k[:, None, None], -torch.inf).softmax(-1) @ v).nan_to_num(0.25),
+    "isnan": lambda s, v, k: (lambda w: w.masked_fill(w.isnan(), 0.0))(
+        (2 * s.masked_fill(~k[:, None, None], -torch.inf).softmax(-1)).transpose(1, 2)
+    ).transpose(1, 2)
+    @ v,
+}
+
+
+class Guarded(nn.Module):
+    """Attention that guards against rows that are masked whole."""
+
+    def __init__(self, guard: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.guard = guard
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        scores = _heads(self.q(x)) @ _heads(self.k(x)).mT
+        return self.guard(scores, _heads(self.v(x)), keep).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("guard", GUARDED)
+def test_rows_that_are_masked_whole_are_what_the_model_makes_of_nan(guard: str) -> None:
+    model = Guarded(GUARDED[guard]).eval()
+    keep = torch.rand(3, 6) > 0.3
+    keep[:, 0] = True
+    captured = capture(model, (torch.randn(3, 6, 8), keep))
+    x, hidden = torch.randn(4, 6, 8), torch.tensor([[True] * 6, [False] * 6, [True, *[False] * 5], [False] * 6])
+    found = run_float(captured.graph, captured.tensors(), captured.flatten((x, hidden)))
+    torch.testing.assert_close(found[captured.graph.outputs[0]], model(x, hidden), rtol=1e-4, atol=1e-5)

@@ -232,7 +232,7 @@ def test_a_float_checkpoint_that_would_not_be_used_is_refused() -> None:
     with torch.no_grad():
         net[0].weight_orig.mul_(2)
     bias = sim.get_parameter("0.bias").clone()
-    with pytest.raises(StateError, match="0.weight_orig: the checkpoint has other values.*before intact8.prepare"):
+    with pytest.raises(StateError, match="0.weight_orig: the state has other values.*before intact8.prepare"):
         sim.load_state_dict({**net.state_dict(), "0.bias": bias + 1})
     assert torch.equal(sim.get_parameter("0.bias"), bias)
 

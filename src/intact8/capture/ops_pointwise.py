@@ -357,11 +357,68 @@ def exclusive(c: Call) -> Value:
 def special(c: Call) -> Value:
     """Record comparisons with the largest number, of which NaN passes none."""
     x, most = c.cast(c["self"], "float32"), torch.finfo(torch.float32).max
+    if c.op == "isnan" and (masked := undefined(c, x.name)) is not None:
+        return masked
     if c.op == "isnan":
         below, above = (c.emit("compare", x, out_dtype="bool", fn=fn, value=most) for fn in ("le", "gt"))
         return truth(c, c.emit("add", *_counts(c, below, above), out_dtype="int64"), "eq")
     size = c.emit("unary", x, out_dtype="float32", fn="abs")
     return truth(c, size, "gt" if c.op == "isinf" else "le", most)
+
+
+def undefined(c: Call, name: str) -> Value | None:
+    """Return where a value is NaN because a softmax read rows in which -inf was put everywhere; None where none did.
+
+    Programs put the least float32 number there, of which the softmax is the same everywhere.
+    """
+    node = c.builder.nodes[name]
+    shape = node.shape
+    if node.op == "softmax":
+        mask = minus_infinity(c, node.inputs[0])
+        axis = node.attrs["axis"] - len(shape) + (len(c.shape(mask)) if mask is not None else 0)
+        return None if mask is None or axis < 0 else along(c, mask, axis, "amin", name)
+    if node.op in ("add", "mul", "sub"):
+        return next((found for given in node.inputs if (found := undefined(c, given)) is not None), None)
+    found = undefined(c, node.inputs[0]) if node.op in (*ROWS, *MOVES, *SAME) else None
+    if found is None or node.op in SAME:
+        return found
+    if node.op in ROWS:
+        return along(c, found, len(shape) - 1, "amax", name)
+    others = [Value(given, c.builder.new_storage()) for given in node.inputs[1:]]
+    return c.move(node.op, found, *others, out=shape, **node.attrs)
+
+
+ROWS, MOVES, SAME = ("matmul", "linear"), ("reshape", "permute", "expand"), ("affine_scalar", "masked_fill")
+"""Operations whose results are NaN in rows, in other places, and in the places in which their first operand is."""
+
+
+def along(c: Call, mask: Value, axis: int, fn: str, name: str) -> Value:
+    """Record for the shape of a named value whether a mask is true everywhere (amin) or somewhere (amax) in a row."""
+    (ones,), out = _counts(c, mask), c.builder.nodes[name].shape
+    thin = tuple(1 if at == axis else size for at, size in enumerate(c.shape(mask)))
+    row = c.emit("reduce", ones, out=thin, out_dtype="int64", fn=fn, dims=[axis], keepdim=True)
+    like = c.value(Value(name, c.builder.new_storage()))
+    (none,) = _counts(
+        c, c.emit("compare", like, out=out, out_dtype="bool", fn="gt", value=torch.finfo(torch.float32).max)
+    )
+    count = c.emit("add", none, row, out=out, out_dtype="int64")
+    return c.emit("compare", count, out=out, out_dtype="bool", fn="ne", value=0)
+
+
+def minus_infinity(c: Call, name: str) -> Value | None:
+    """Return where a value is -inf because that was put there, or added; None where it is not known."""
+    node = c.builder.nodes[name]
+    if name in c.builder.minus_infinite:
+        return Value(node.inputs[1], c.builder.new_storage())
+    if node.op == "add":
+        return next((m for m in (minus_infinity(c, given) for given in node.inputs) if m is not None), None)
+    if node.op not in ("reshape", "expand", "permute"):
+        return None
+    mask = minus_infinity(c, node.inputs[0])
+    if mask is None or c.shape(mask) != c.builder.nodes[node.inputs[0]].shape:
+        return None
+    others = [Value(given, c.builder.new_storage()) for given in node.inputs[1:]]
+    return c.move(node.op, mask, *others, out=node.shape, **node.attrs)
 
 
 def broadcast(c: Call, x: Any, y: Any) -> Shape:
@@ -403,7 +460,15 @@ def masked_fill(c: Call) -> Value:
     dtype = c.builder.dtype_of_meta(c.fx)
     if dtype == "bool":
         return _choice(c, torch.tensor(bool(value)), c["self"], c["mask"])
-    return c.emit("masked_fill", c["self"], c["mask"], value=held(value, dtype))
+    return filled(c, c["self"], c["mask"], value, dtype)
+
+
+def filled(c: Call, x: Any, mask: Any, value: float, dtype: str) -> Value:
+    """Record a number in the places where a mask is true; it is known where that is -inf, of which softmax may be NaN."""
+    y = c.emit("masked_fill", x, mask, value=held(value, dtype))
+    if value == -math.inf:
+        c.builder.minus_infinite.add(y.name)
+    return y
 
 
 def _choice(c: Call, a: Any, b: Any, condition: Any) -> Value:
@@ -429,14 +494,16 @@ def where(c: Call) -> Value:
     dtype = c.builder.dtype_of_meta(c.fx)
     if dtype == "bool":
         return _choice(c, c["self"], c["other"], condition)
-    a, b = (None if n is None else held(n, dtype) for n in (scalar(c, c["self"]), scalar(c, c["other"])))
+    a, b = scalar(c, c["self"]), scalar(c, c["other"])
     if a is not None and b is None:
-        return c.emit("masked_fill", c["other"], condition, value=a)
+        return filled(c, c["other"], condition, a, dtype)
+    if a is not None and b == -math.inf and isinstance(condition, Value):
+        a, b, condition = b, a, inverse(c, condition)
     if a is not None and b is not None and isinstance(condition, Value):
-        one = torch.full([1] * len(c.shape(condition)), b, dtype=getattr(torch, dtype))
-        return c.emit("masked_fill", one, condition, value=a)
+        one = torch.full([1] * len(c.shape(condition)), held(b, dtype), dtype=getattr(torch, dtype))
+        return filled(c, one, condition, a, dtype)
     if b is not None and a is None:
-        return c.emit("masked_fill", c["self"], inverse(c, condition), value=b)
+        return filled(c, c["self"], inverse(c, condition), b, dtype)
     taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
     work = "int64" if dtype == "uint8" else dtype
     sides = {name: c.cast(c[name], work) for name in ("self", "other")}
