@@ -656,3 +656,37 @@ class Transposed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mT
+
+
+class Tables(nn.Module):
+    """Adds a table that it keeps by length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.tables = nn.Linear(4, 4), dict[int, Tensor]()
+
+    def table(self, length: int) -> Tensor:
+        if length not in self.tables:
+            self.tables[length] = torch.sin(torch.arange(length) / 3.0)[:, None]
+        return self.tables[length]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.table(x.shape[1])
+        return y
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_tables_kept_by_length_follow_it(called: bool) -> None:
+    model = Tables().eval()
+    if called:
+        model(torch.randn(2, 6, 4)), model(torch.randn(2, 9, 4))
+    before = list(model.tables)
+    captured = capture(model, torch.randn(2, 6, 4), dynamic_shapes={"x": {1: Dim("length", max=70)}})
+    assert list(model.tables) == before
+    assert_same_at((3, 5, 6, 9, 64), captured, model, 4)
+
+
+def test_as_many_as_a_length_decides_are_the_largest() -> None:
+    model = Take(lambda y: y.gather(1, y[..., 0].topk(max(1, y.shape[1] // 2), dim=1)[1][..., None].expand(-1, -1, 4)))
+    captured = capture(model.eval(), torch.randn(2, 8, 4), dynamic_shapes={"x": {1: Dim("tokens", max=70)}})
+    assert_same_at((3, 5, 6, 9, 64), captured, model, 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch import nn
 import intact8
 from intact8.engines import available_engines, cpu, get_engine, present_engines
 from intact8.errors import EngineError
+from intact8.runtime.guarded import open_guarded
 
 
 def program(layer: nn.Module, *shape: int) -> intact8.Program:
@@ -46,7 +49,7 @@ def test_the_environment_switches_amx_off(amx: None, monkeypatch: pytest.MonkeyP
     get_engine("onednn").prepare(program(nn.Conv2d(3, 4, 3), 3, 6, 6))
 
 
-def test_nothing_asks_it_where_it_was_not_named(amx: None) -> None:
+def test_nothing_asks_it_where_it_was_not_named(amx: None, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, data = (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).eval(),
@@ -56,6 +59,8 @@ def test_nothing_asks_it_where_it_was_not_named(amx: None) -> None:
     intact8.calibrate(sim, data)
     made = intact8.convert(sim)
     assert "onednn" not in available_engines(made) and "onednn" in present_engines(made)
+    made.save(tmp_path / "made.safetensors")
+    assert "onednn" not in available_engines(open_guarded(tmp_path / "made.safetensors"))
     report = intact8.verify(made, data)
     assert report.exact and list(report.by_engine) == ["native"] and "AMX" in report.remarks[0]
     intact8.compare(model, made, data)

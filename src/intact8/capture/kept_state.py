@@ -69,6 +69,54 @@ class Attributes:
         return True
 
 
+class BySize(dict[Any, Any]):
+    """A dict that takes sizes that change for keys, which are no numbers: what is kept under one is made in the call.
+
+    Example:
+        >>> tables = BySize({6: "six"})
+        >>> 6 in tables, tables[6], tables.get(7)
+        (True, 'six', None)
+    """
+
+    def __init__(self, given: dict[Any, Any]) -> None:
+        super().__init__(given)
+        self._made: list[tuple[torch.SymInt, Any]] = []
+
+    def _found(self, key: torch.SymInt) -> list[Any]:
+        return [value for size, value in self._made if size.node.expr == key.node.expr]
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self._found(key)) if isinstance(key, torch.SymInt) else super().__contains__(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, torch.SymInt):
+            return super().__getitem__(key)
+        if found := self._found(key):
+            return found[-1]
+        raise KeyError(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, torch.SymInt):
+            self._made.append((key, value))
+        else:
+            super().__setitem__(key, value)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return what is kept under a key, or the default."""
+        return self[key] if key in self else default
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Return what is kept under a key, or keep the default there."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+
+def by_size(given: dict[Any, Any]) -> bool:
+    """Return whether a dict is empty or its keys may be sizes."""
+    return all(type(key) is int for key in given)
+
+
 def _copy(value: Any) -> Any:
     return value.copy() if type(value) in (list, dict) else None
 

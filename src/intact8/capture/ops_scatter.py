@@ -57,11 +57,15 @@ def ordered(c: Call, x: Value, axis: int, descending: bool) -> tuple[Value, Valu
 @handles("topk")
 def topk(c: Call) -> list[Value]:
     """Record the beginning of what is sorted."""
-    x, count = c.value(c["self"]), c["k"]
+    x, count = c.value(c["self"]), c.builder.dim(c["k"], c.fx)
+    if count is None:
+        raise c.mixes("as many elements as there are samples are taken")
     axis = c.axis(c.args.get("dim", -1), x)
     length = c.shape(x)[axis]
-    if isinstance(length, str):
+    if isinstance(length, str) and isinstance(count, int):
         c.at_least(length, least=count)
+    elif isinstance(length, str):
+        c.at_least(count)
     else:
         c.static(length)
     places, values = ordered(c, x, axis, bool(c.args.get("largest", True)))

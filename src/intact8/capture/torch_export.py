@@ -29,7 +29,7 @@ from torch.utils._sympy import functions
 from intact8.capture.data_attribute import DataAttribute
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.is_compiling import Asked, answered
-from intact8.capture.kept_state import Attributes, caches_emptied, refuse_state
+from intact8.capture.kept_state import Attributes, BySize, by_size, caches_emptied, refuse_state
 from intact8.capture.known_values import KnownValues, known_numbers
 from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
@@ -537,11 +537,14 @@ def attributes_kept(model: nn.Module) -> Iterator[None]:
     """Give modules back, behind every call of the model, the attributes that they had before it.
 
     torch 2.8 refuses to export a model that assigns tensors to its own, and leaves those of its modules as they are.
+    Tables that are kept by size are made anew, see :class:`BySize`.
     """
     own = [(values, {k: v for k, v in values.items() if k not in STANDARD}) for values in map(vars, model.modules())]
     forward = model.forward
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        for values, before in own:
+            values.update({k: BySize(v) for k, v in before.items() if type(v) is dict and by_size(v)})
         try:
             return forward(*args, **kwargs)
         finally:

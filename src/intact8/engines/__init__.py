@@ -107,9 +107,7 @@ def available_engines(program: Program | None = None) -> list[str]:
     names = present_engines(program)
     if program is None:
         return names
-    guarded = guard_of(program) is not None  # it has tried them, and no library is imported here
-    proved = [name for name in names if claim_error(program, name) is None]
-    return proved if guarded else [name for name in proved if _refusal(program, name) is None]
+    return [name for name in names if claim_error(program, name) is None and _refusal(program, name) is None]
 
 
 def _refusal(program: Program, name: str) -> EngineError | None:
