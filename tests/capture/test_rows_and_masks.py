@@ -222,10 +222,12 @@ GUARDED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
         (s + torch.zeros(k.shape).masked_fill(~k, -torch.inf)[:, None, None]).softmax(-1).nan_to_num(0) @ v
     ),
     "behind": lambda s, v, k: (s.masked_fill(~k[:, None, None], -torch.inf).softmax(-1) @ v).nan_to_num(0.25),
-    "isnan": lambda s, v, k: (lambda w: w.masked_fill(w.isnan(), 0.0))(
-        (2 * s.masked_fill(~k[:, None, None], -torch.inf).softmax(-1)).transpose(1, 2)
-    ).transpose(1, 2)
-    @ v,
+    "isnan": lambda s, v, k: (
+        (lambda w: w.masked_fill(w.isnan(), 0.0))(
+            (2 * s.masked_fill(~k[:, None, None], -torch.inf).softmax(-1)).transpose(1, 2)
+        ).transpose(1, 2)
+        @ v
+    ),
 }
 
 

@@ -118,6 +118,10 @@ def require_agreement(
             why=reason,
             remedy=PER_SAMPLE,
         ) from cause
+    if isinstance(cause, IndexError):
+        what, why = "rows of a table are counted from its end", "programs take indices from 0 on"
+        remedy = "index by i % len(table), or add len(table) where i is negative"
+        raise CaptureError(what, where="the model itself", why=why, remedy=remedy) from cause
     if cause is not None:
         raise InternalError("running the captured graph failed", "the model itself", cause) from cause
     what = "the captured graph does not compute what the model does"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
+from intact8.diagnose.doctor.answers import ABOVE_CHANCE, ABOVE_MEAN, Answers
 from intact8.diagnose.doctor.consumers import Users
 from intact8.diagnose.doctor.float_causes import ALIKE, MOST, NEARLY_ALL, SURELY, TRAIN_ON
 from intact8.diagnose.doctor.network_checks import DEAD_SHARE
@@ -48,7 +48,7 @@ def put_right(
         if not helping:
             return list(known)
         best, prepared = _most_likely(sim, answers, samples, known, helping)
-    cause, place = best.repair.cause, NETWORK if prepared else owner_of(sim, best.repair.node.name)
+    cause, place = best.repair.cause, NETWORK if prepared else _place(sim, best.repair)
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (
         f"in float the network {before} of {len(samples)} samples, and it {after} if {best.repair.text}; that takes "
@@ -71,12 +71,26 @@ def put_right(
     return [told if f is same else f for f in known]
 
 
+def _place(sim: Simulation, repair: Repair) -> str:
+    """Return the name of the operation that is put right: of another activation its own, not that of the layer."""
+    node = sim.graph.nodes.get(repair.node.name, repair.node)
+    parts = [part for part in node.source if part in sim.captured.graph.nodes]
+    own = sim.captured.graph.nodes[parts[-1]] if len(parts) > 1 and repair.text.startswith("it computes") else None
+    return owner_of(sim, node.name) if own is None or own.op not in ACTIVATIONS or own.name != own.module else own.name
+
+
+ACTIVATIONS = ("relu", "unary", "clamp", "table", "prelu")
+"""Operations of captured graphs that may be modules of their own, and become a part of the layer before them."""
+
+
 def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried: Sequence[Repaired]) -> list[Repaired]:
     """Return the repairs that help, the best first, without those that make up for what is known."""
     errors = {(f.place, f.cause) for f in known if f.severity == "error"}
     direct = any(cause in ("exploded_weight", "exploded_channel") for _, cause in errors)
     least = 1.0 if direct else ALL_BUT_A_TENTH if any(cause == "dead_channels" for _, cause in errors) else 0.0
     helping = [r for r in tried if r.helps]
+    if not answers.targets.classes:  # a loss may shrink much of numbers that explain nothing, and still do
+        helping = [r for r in helping if r.accuracy[1] > ABOVE_MEAN]
     if not helping and not answers.guesses:
         helping = [r for r in tried if r.surely_a_part] or [r for r in tried if r.half_of_it and not errors]
     # Inputs make no weights large, and channels dead only where other inputs give nearly all of the answers back.

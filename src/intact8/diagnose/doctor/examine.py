@@ -23,7 +23,14 @@ from intact8.diagnose.doctor.causes import (
     name_cause,
 )
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
-from intact8.diagnose.doctor.exploded import exploded, grown_everywhere, norms, unlike_others
+from intact8.diagnose.doctor.exploded import (
+    averaged_from_zero,
+    drowned,
+    exploded,
+    grown_everywhere,
+    norms,
+    unlike_others,
+)
 from intact8.diagnose.doctor.findings import ERROR, HARMLESS, NOTE, WARNING, noise_findings, ordered, severity
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES, refused
 from intact8.diagnose.doctor.float_checks import dead_before_norms, proven, wrong_network
@@ -120,6 +127,11 @@ def examine(
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *unread(network.model, sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
+    shrunk, small = averaged_from_zero(sim), drowned(sim)
+    shown_by_weights += [*shrunk, *small]
+    # What is far larger than its like may be so among small numbers, and statistics behind what eps drowns do not fit.
+    consequences = [*(["exploded_channel"] if shrunk else []), *(["stale_batch_norm"] if small else [])]
+    findings = [f for f in findings if f.cause not in consequences]
     findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
     findings = dead_before_norms(sim.graph, behind_statistics(findings, network, sim, answers, data))
     findings += conspicuous_inputs(sim, judged[1], judged[0], findings)

@@ -27,6 +27,9 @@ from intact8.simulation.weights.layout import output_first
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
 
+HOLDS = 16.0
+"""Size of a bias of a recurrent layer from which its gate says nothing of what comes in."""
+
 CONSTANT = 0.1
 """Share of its size that the values of a channel differ by at most where it is an offset and says nothing."""
 
@@ -115,10 +118,17 @@ def _gains(sim: Simulation) -> list[tuple[str, str, Tensor]]:
 
 
 def _exploded_recurrent(node: Node, tensors: Mapping[str, Tensor]) -> Finding | None:
-    """Return the finding of a few weights of a recurrent layer that are far larger than all others."""
+    """Return the finding of a few weights of a recurrent layer, or of biases, that are far larger than the others."""
     weights = [tensors[name] for role, name in node.params.items() if role.startswith("weight_")]
-    found = (_exploded_weights(node.name, weight.detach()) for weight in weights)
-    return next((finding for finding in found if finding is not None), None)
+    found = next(filter(None, (_exploded_weights(node.name, weight.detach()) for weight in weights)), None)
+    biases = {name: tensors[name].detach().abs() for role, name in node.params.items() if role.startswith("bias_")}
+    for name, size in biases.items() if found is None else ():
+        usual = float(size.double().quantile(0.75))
+        count = int((size > max(HOLDS, EXPLODED * usual)).sum())
+        if count:
+            message = f"{count} of {len(size)} numbers of {name} are up to {float(size.max()):.3g}, which hold gates"
+            return weight_finding("exploded_weight", node.name, message, ratio=float(size.max()) / max(usual, 1e-30))
+    return found
 
 
 def _exploded_row(node: Node, tensors: Mapping[str, Tensor]) -> Finding | None:
@@ -219,6 +229,45 @@ def grown_everywhere(sim: Simulation, dead: Sequence[Finding] = ()) -> list[Find
     return [Finding("float_network_wrong", NETWORK, "warning", message, remedy, evidence=evidence)]
 
 
+def averaged_from_zero(sim: Simulation) -> list[Finding]:
+    """Return the finding that the gains of all norms are next to nothing: training leaves them near 1.
+
+    A moving average of weights that begins with zeros is so where it has not been corrected.
+    """
+    gains = [n.params["weight"] for n in norms(sim)]
+    gains += [n.params["bn.weight"] for n in sim.graph if "bn.weight" in n.params]
+    sizes = [float(sim.tensors[name].detach().abs().median()) for name in gains]
+    if len(sizes) < MANY_NORMS or not 0 < max(sizes) < SHRUNK:
+        return []
+    message = f"the gains of all {len(sizes)} norms are next to nothing, {max(sizes):.2g} at most in the median"
+    message += ", as where a moving average of weights begins with zeros and is not corrected"
+    return [weight_finding("float_network_wrong", NETWORK, message, gains=max(sizes))]
+
+
+MANY_NORMS, SHRUNK = 3, 0.2
+"""Norms from which it says something that the gains of all are small, and the median gain that is small."""
+
+
+def drowned(sim: Simulation) -> list[Finding]:
+    """Return findings of batch norms whose eps is far larger than most of their running variances: errors."""
+    found: dict[str, Finding] = {}
+    for node in sim.graph:
+        attrs = node.attrs.get("bn") or (node.attrs if node.op == "batch_norm" else {})
+        name = node.params.get("bn.running_var", "")
+        if not name or "eps" not in attrs:
+            continue
+        share = float((sim.tensors[name].detach() < float(attrs["eps"]) / DROWNS).double().mean())
+        if share > 0.5:
+            message = f"its eps of {attrs['eps']:.3g} is larger than {share:.0%} of its running variances"
+            remedy = "compare its eps with that of training"
+            found.setdefault(name, Finding("wrong_setting", node.name, "error", message, remedy))
+    return list(found.values())
+
+
+DROWNS = 5.0
+"""How many times as large as running variances eps must be to leave nothing of them."""
+
+
 def unlike_others(sim: Simulation) -> list[Finding]:
     """Return findings of settings that no other layer like it has: a large eps, or no activation: warnings.
 
@@ -254,9 +303,12 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
     What comes behind may take that back. Alike are layers of one shape whose names differ in numbers only.
     """
     alike: dict[tuple[str, torch.Size], dict[str, float]] = defaultdict(dict)
-    growth = {}
+    growth, users = {}, sim.graph.users()
     for name in names:
         weight = folded(sim.graph.nodes[name], sim.tensors)[0].detach()
+        factors = _factors_behind(sim, name, users)
+        if len(factors) == len(weight):
+            weight = weight * factors.reshape(-1, *[1] * (weight.dim() - 1))
         size = float(weight.square().mean().sqrt())
         growth[name] = size * (weight[0].numel() ** 0.5)
         alike[kind_of(name), weight.shape][name] = size
@@ -271,6 +323,17 @@ def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
             message = f"{parameter} is {ratio:.3g} times as large as the weights of {len(others)} layers like it"
             found.append(replace(weight_finding("exploded_weight", largest, message, ratio=ratio), severity="warning"))
     return found
+
+
+def _factors_behind(sim: Simulation, name: str, users: Users) -> Tensor:
+    """Return the constant factors of a layer's channels, as layer scales are, that alone read it; else none."""
+    reader = sim.graph.nodes[users[name][0]] if len(users[name]) == 1 else None
+    while reader is not None and reader.op in TRANSITIONS:
+        reader = sim.graph.nodes[users[reader.name][0]] if len(users[reader.name]) == 1 else None
+    if reader is None or reader.op not in ("mul", "scale_shift"):
+        return torch.zeros(0)
+    given = [sim.graph.nodes[n].params.get("value", "") for n in reader.inputs] + [reader.params.get("weight", "")]
+    return next((sim.tensors[n].detach().abs().reshape(-1) for n in given if n), torch.zeros(0))
 
 
 def _behind_activation(sim: Simulation, name: str, seen: Statistics, users: Users) -> str:

@@ -114,6 +114,8 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
             if axis != node.attrs["axis"]:
                 changed = replace(node, attrs={**node.attrs, "axis": axis})
                 yield Repair("wrong_setting", f"it runs along axis {axis}, not {node.attrs['axis']}", changed)
+        each = replace(node, op="unary", attrs={"fn": "sigmoid"})
+        yield Repair("wrong_setting", "it computes sigmoid of each number, not softmax", each)
         if graph.nodes[node.inputs[0]].op == "softmax":
             yield Repair("wrong_setting", "it is left out, as what it reads is a softmax", replace(node, op="dropout"))
     if node.op == "group_norm":

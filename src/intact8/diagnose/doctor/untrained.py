@@ -28,6 +28,9 @@ tried that PyTorch's own layers do not begin with."""
 POSITIONS = 0.02
 """The deviation of normal numbers that embeddings of positions usually begin with."""
 
+FACTOR = 1e-3
+"""The largest number that factors of layers are initialized with, so that a network begins without these."""
+
 ALMOST = 1e-5
 """By how much the lengths of normalized rows may differ from 1."""
 
@@ -49,6 +52,7 @@ def untrained(sim: Simulation) -> list[Finding]:
         layers += bool(weights)
         begun = [_as_initialized(sim.tensors[name].detach(), *_beside(node, name, sim.tensors)) for name in weights]
         bound, how = max(begun, default=(0.0, ""))
+        part = next((text for name in weights if not bound and (text := _half(sim.tensors[name].detach()))), "")
         copies = [_copies(sim.tensors[name].detach()) for name in weights]
         blank = next((text for name in weights if (text := _numbers(sim.tensors[name].detach()))), "")
         if blank:
@@ -57,7 +61,9 @@ def untrained(sim: Simulation) -> list[Finding]:
             message = f"{weights[0]} is {how}{bound:.3g}, as it is initialized, and was never trained"
             few = {"few": True} if all(sim.tensors[name].numel() < MANY for name in weights) else {}
             found.append(weight_finding("wrong_weights", node.name, message, bound=bound, **few))
-        elif any(2 * same > len(sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
+        elif part and node.op in ("conv", "linear", "conv_transpose"):
+            found.append(weight_finding("wrong_weights", node.name, f"{weights[0]} is {part}", half=True))
+        elif any(_is_many(same, sim.tensors[name]) for same, name in zip(copies, weights, strict=True)):
             message = f"{max(copies)} rows of its weight are copies of others"
             found.append(weight_finding("wrong_weights", node.name, message, copies=max(copies)))
     if 2 * len(found) > layers > 1:
@@ -138,6 +144,8 @@ def _empty_tables(sim: Simulation) -> list[Finding]:
             alike = [sim.tensors[of] for at, of in values.items() if at != place and kind_of(at) == kind_of(place)]
             if any(len(torch.unique(other)) > 1 for other in alike):
                 one[place] = "holds one number only, as it begins, and those of layers like it do not"
+            elif 0 < abs(float(held.reshape(-1)[0])) <= FACTOR:
+                one[place] = f"is {float(held.reshape(-1)[0]):.3g} everywhere, as factors of layers begin"
     return [
         weight_finding("wrong_weights", owner_of(sim, place), f"{values[place]} {text}", numbers=text)
         for place, text in one.items()
@@ -262,6 +270,30 @@ def _untouched(sim: Simulation) -> list[Finding]:
             message = f"its {what} 0, as they begin, and those of {count - len(names)} others are not"
             found += [weight_finding("wrong_weights", name, message, untouched=True) for name in names]
     return found
+
+
+def _half(weight: Tensor) -> str:
+    """Return in words which half of a weight's rows lies as it was initialized, where the other does not; else ""."""
+    half = len(weight) // 2
+    if half * weight[0].numel() < 2 * LEAST:
+        return ""
+    bounds = [_uniform_bound(weight[:half], None), _uniform_bound(weight[half:], None)]
+    if bool(bounds[0]) is bool(bounds[1]):
+        return ""
+    where, bound = ("first", bounds[0]) if bounds[0] else ("second", bounds[1])
+    rest = weight[half:] if bounds[0] else weight[:half]
+    if float(rest.abs().max()) <= bound * (1 + 1e-6):
+        return ""
+    return f"uniform in ±{bound:.3g} in its {where} half, as it is initialized, and the other half is trained"
+
+
+WIDE, SOME = 8, 0.25
+"""Numbers in a row from which equal rows are no accident, and the share of rows that then are many."""
+
+
+def _is_many(copies: int, weight: Tensor) -> bool:
+    """Return whether so many rows of a weight repeat others as no training leaves."""
+    return 2 * copies > len(weight) or (weight[0].numel() >= WIDE and copies >= SOME * len(weight))
 
 
 def _copies(weight: Tensor) -> int:
