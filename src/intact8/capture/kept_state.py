@@ -103,7 +103,10 @@ class BySize(dict[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return what is kept under a key, or the default."""
-        return self[key] if key in self else default
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
         """Return what is kept under a key, or keep the default there."""

@@ -464,7 +464,7 @@ def masked_fill(c: Call) -> Value:
 
 
 def filled(c: Call, x: Any, mask: Any, value: float, dtype: str) -> Value:
-    """Record a number in the places where a mask is true; it is known where that is -inf, of which softmax may be NaN."""
+    """Record a number in the places where a mask is true; -inf is noted, of which a softmax may be NaN."""
     y = c.emit("masked_fill", x, mask, value=held(value, dtype))
     if value == -math.inf:
         c.builder.minus_infinite.add(y.name)
