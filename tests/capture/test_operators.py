@@ -469,9 +469,14 @@ def test_distributions_do_not_look_at_their_arguments_while_a_model_is_exported(
     def density(x: Tensor, m: Any) -> Tensor:
         return torch.distributions.Normal(x.mean(1), x.std(1)).log_prob(x[:, 0])
 
-    check(Function(density), torch.randn(3, 4, 5))
-    with pytest.raises(ValueError, match="to satisfy the constraint"):
-        torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
+    before = torch.distributions.Distribution._validate_args  # torch.compile has switched it off for good
+    torch.distributions.Distribution.set_default_validate_args(True)
+    try:
+        check(Function(density), torch.randn(3, 4, 5))
+        with pytest.raises(ValueError, match="to satisfy the constraint"):
+            torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
 
 
 def test_experts_multiply_the_rows_of_their_groups() -> None:
