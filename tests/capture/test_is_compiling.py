@@ -80,3 +80,21 @@ def test_torch_and_other_threads_get_their_own_answer(monkeypatch: pytest.Monkey
         assert not torch.compiler.is_compiling() and asked.some
     with answered(asked, eager=False):
         assert torch.compiler.is_compiling()
+
+
+class Otherwise(nn.Module):
+    """Computes something else when it is compiled, which can be exported as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        return 1 - 3 * y if torch.compiler.is_compiling() else y
+
+
+def test_what_a_model_does_in_a_call_is_captured_where_it_does_something_else_compiled() -> None:
+    model, x = Otherwise().eval(), torch.randn(64, 8)
+    program = intact8.quantize(model, x)
+    assert torch.allclose(program.run(x[:3]), model(x[:3]), atol=0.1)

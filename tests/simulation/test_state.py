@@ -677,3 +677,32 @@ def test_a_state_that_would_change_what_the_graph_was_made_of_is_refused(read: s
     )
     with pytest.raises(StateError, match=f"{name}: the state has other values.*load it into the model, before"):
         sim.load_state_dict(state)
+
+
+class Biased(nn.Module):
+    """Attention with a bias of places, and a GRU from a learned state; both begin with zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.bias = nn.Linear(8, 8), nn.Parameter(torch.zeros(6, 6))
+        self.read, self.state = nn.GRU(8, 6, batch_first=True), nn.Parameter(torch.zeros(1, 1, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y = (y @ y.mT / 3 + self.bias).softmax(-1) @ y
+        out: Tensor = self.read(y, self.state.expand(-1, len(x), -1).contiguous())[0]
+        return out
+
+
+@pytest.mark.parametrize("recipe", [recipes.default(), recipes.integer()])
+def test_zeros_that_parameters_begin_with_are_no_mask_and_no_missing_state(recipe: intact8.Recipe) -> None:
+    torch.manual_seed(0)
+    fresh, trained, data = Biased().eval(), Biased().eval(), torch.randn(256, 6, 8)
+    with torch.no_grad():
+        trained.bias.normal_(0, 3)
+        trained.state.normal_(0, 2)
+    sim = intact8.prepare(fresh, data, recipe)
+    sim.load_state_dict(trained.state_dict())
+    intact8.calibrate(sim, data.split(64))
+    wanted = trained(data).detach()
+    assert (intact8.convert(sim.eval()).run(data) - wanted).norm() < 0.1 * wanted.norm()

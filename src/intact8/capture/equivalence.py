@@ -125,7 +125,10 @@ def require_agreement(
     if cause is not None:
         raise InternalError("running the captured graph failed", "the model itself", cause) from cause
     what = "the captured graph does not compute what the model does"
-    remedy = f"if it draws random numbers in eval mode, take them as an input; else {REPORT}"
+    remedy = (
+        "if it draws random numbers in eval mode, take them as an input; if it asks what it runs in "
+        f"(torch._dynamo.is_compiling(), type(x) is torch.Tensor), leave that out; else {REPORT}"
+    )
     raise CaptureError(what, where="the model itself", why=reason, remedy=remedy)
 
 

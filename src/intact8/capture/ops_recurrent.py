@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.recurrent import state_count
@@ -133,13 +133,16 @@ def zero(c: Call, given: list[Any]) -> bool:
 
 
 def _is_zero(c: Call, value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return not bool(value.any())
+    if isinstance(value, Tensor):  # of parameters zeros are where they begin, as a rule
+        made = c.builder.made_by(value)
+        trained = isinstance(value, nn.Parameter) or (made is not None and bool(made.parameters))
+        return not trained and not bool(value.any())
     node = c.builder.nodes[value.name]
     while node.op in ("expand", "reshape", "slice") and node.inputs:
         node = c.builder.nodes[node.inputs[0]]
     name = node.params.get("value", "")
-    return node.op == "constant" and name in c.builder.constants and not bool(c.builder.constants[name].any())
+    known = name in c.builder.constants and name not in c.builder.derived
+    return node.op == "constant" and known and not bool(c.builder.constants[name].any())
 
 
 def states_of(c: Call, given: list[Any], layers: int) -> list[list[Value]]:

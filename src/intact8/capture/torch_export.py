@@ -56,13 +56,15 @@ COUNTED = (
 class Exported:
     """An exported program and what was learnt about its batch dimension.
 
-    ``resized`` says that it was exported with another number of samples than the example's, which may be special.
+    ``resized`` says that it was exported with another number of samples than the example's, which may be special, and
+    ``asked`` that its code asks whether it is compiled.
     """
 
     program: ExportedProgram
     dynamic_batch: bool
     notes: tuple[str, ...]
     resized: bool = False
+    asked: bool = False
 
 
 @contextmanager
@@ -267,6 +269,8 @@ def export(
     kwargs: dict[str, Any],
     dynamic_batch: bool,
     named: Mapping[int, Collection[int]] | None = None,
+    *,
+    compiled: bool = True,
 ) -> Exported:
     """Export ``model`` (in eval mode already), with a dynamic batch where it can be had.
 
@@ -275,6 +279,7 @@ def export(
         dynamic_batch: whether dimension 0 shall be free.
         named: position of a leaf of (args, kwargs) → its other dimensions that shall be free. Those the model fixes are
             integers in the exported program.
+        compiled: try first what the model does when it is compiled, where it asks.
 
     Raises:
         CaptureError: torch.export cannot follow the model.
@@ -303,7 +308,7 @@ def export(
     attempts = ((True, 0), (True, 1), (False, 0)) if dynamic_batch else ((False, 0),)
     asked, remembered = Asked(), None
     for strict, eager in ((False, False), (False, True), (True, False)):
-        if eager and not asked.some:
+        if (eager and not asked.some and compiled) or not (eager or compiled):
             continue
         reason = ""
         for dynamic, more in attempts:
@@ -322,7 +327,7 @@ def export(
                 counted = SPECIALIZED in str(error)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
-                found = Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
+                found = Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0, asked.some)
                 fixes = _fixes(program, named or {})
                 if remembered is None and fixes and (dynamic, more + 1) in attempts:
                     remembered = found  # sizes that came again

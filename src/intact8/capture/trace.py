@@ -276,9 +276,11 @@ class Example:
         note = f"samples are along dimension 1 of {', '.join(second.names)}; {said}"
         return replace(captured, notes=(*captured.notes, note))
 
-    def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
-        """Return the model's graph, which computes what the model does."""
-        exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
+    def captured(
+        self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic, *, compiled: bool = True
+    ) -> Captured:
+        """Return the model's graph, which computes what the model does; ``compiled``, when it is compiled."""
+        exported = export(self.model, self.args, self.kwargs, dynamic_batch, named, compiled=compiled)
         try:
             captured = _build_in_classes(self.model, exported, self.layout, wanted)
         except NotFunctional as refused:
@@ -288,7 +290,12 @@ class Example:
                 raise refused from None
             captured = _build_in_classes(self.model, functional, self.layout, wanted)
         if captured.comparable:
-            require_agreement(self.model, captured, self.args, self.kwargs)
+            try:
+                require_agreement(self.model, captured, self.args, self.kwargs)
+            except CaptureError:
+                if not (compiled and exported.asked):
+                    raise
+                return self.captured(dynamic_batch, named, wanted, compiled=False)
             if exported.resized:
                 require_agreement(self.model, captured, self.args, self.kwargs, whole=True)
             return agreeing_sizes(self.model, captured, self.args, self.kwargs)

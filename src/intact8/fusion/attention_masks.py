@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from intact8.capture.graph import Node
 from intact8.fusion.rewriter import Rewriter
@@ -122,6 +122,9 @@ def _boolean(
         )
     if values is None or not all(v == 0 or v <= FAR for v in values):
         return None
+    held = tensors.get(node.params.get("value", "")) if node.op == "constant" else None
+    if isinstance(held, nn.Parameter) or (held is not None and held.requires_grad):
+        return None  # a bias that begins with zeros hides nothing
     source = _source(work, node)
     if source is not None and {source[1], source[2]} != {0.0}:
         boolean, no, _, moves = source
