@@ -253,3 +253,30 @@ def test_rows_that_are_masked_whole_are_what_the_model_makes_of_nan(guard: str) 
     x, hidden = torch.randn(4, 6, 8), torch.tensor([[True] * 6, [False] * 6, [True, *[False] * 5], [False] * 6])
     found = run_float(captured.graph, captured.tensors(), captured.flatten((x, hidden)))
     torch.testing.assert_close(found[captured.graph.outputs[0]], model(x, hidden), rtol=1e-4, atol=1e-5)
+
+
+ASKED: dict[str, Callable[[Tensor], Tensor]] = {
+    "isinf": torch.isinf,
+    "isfinite": torch.isfinite,
+    "isneginf": torch.isneginf,
+    "equal": lambda s: s == -torch.inf,
+    "greater": lambda s: s > -torch.inf,
+    "other": lambda s: s != -torch.inf,
+    "all of a row": lambda s: s.amax(-1, keepdim=True) == -torch.inf,
+    "negative": lambda s: -s == torch.inf,
+    "sum": lambda s: (s + 1).isinf(),
+    "number": lambda s: s.nan_to_num(neginf=-1.0),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_infinity_that_was_written_is_found_where_the_model_asks_for_it(ask: str) -> None:
+    class Asks(nn.Module):
+        def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+            return ASKED[ask](x.masked_fill(~keep, -torch.inf)).float() + 0.5 * x
+
+    captured = capture(Asks().eval(), (torch.randn(3, 6), torch.ones(3, 6, dtype=torch.bool)))  # nothing is hidden
+    x, keep = torch.randn(4, 6), torch.rand(4, 6) > 0.5
+    keep[0] = False
+    found = run_float(captured.graph, captured.tensors(), captured.flatten((x, keep)))
+    torch.testing.assert_close(found[captured.graph.outputs[0]], Asks()(x, keep))

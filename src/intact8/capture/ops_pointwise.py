@@ -285,13 +285,13 @@ def compare(c: Call) -> Value:
     if isinstance(number, float) and dtypes != {"float32"}:
         number = torch.tensor(number).item()
         x = x if abs(number) < EXACT else c.cast(x, "float32")
-    if number is not None and math.isinf(number):  # programs hold finite numbers, and infinity is beyond the largest
+    if number is not None and math.isinf(number):  # programs hold the largest number where infinity is written
         above, most = number > 0, finite(number)
         if fn == "ne":
             return in_place(
-                c, inverse(c, c.emit("compare", x, out_dtype="bool", fn="gt" if above else "lt", value=most))
+                c, inverse(c, c.emit("compare", x, out_dtype="bool", fn="ge" if above else "le", value=most))
             )
-        inner = {True: {"eq": "gt", "ge": "gt", "lt": "le"}, False: {"eq": "lt", "le": "lt", "gt": "ge"}}[above]
+        inner = {True: {"eq": "ge", "ge": "ge", "lt": "lt"}, False: {"eq": "le", "le": "le", "gt": "gt"}}[above]
         if fn in inner:
             return truth(c, x, inner[fn], most)
     if number is not None:
@@ -363,7 +363,7 @@ def special(c: Call) -> Value:
         below, above = (c.emit("compare", x, out_dtype="bool", fn=fn, value=most) for fn in ("le", "gt"))
         return truth(c, c.emit("add", *_counts(c, below, above), out_dtype="int64"), "eq")
     size = c.emit("unary", x, out_dtype="float32", fn="abs")
-    return truth(c, size, "gt" if c.op == "isinf" else "le", most)
+    return truth(c, size, "ge" if c.op == "isinf" else "lt", most)
 
 
 def undefined(c: Call, name: str) -> Value | None:

@@ -456,6 +456,7 @@ def _build(
             what = f"a tensor of shape {show(n.shape)}, which holds nothing"
             why = "programs have no empty tensors"
             raise CaptureError(what, where=n.module or n.name, why=why, remedy="leave out what is computed from it")
+    fixed = builder.fixed_values()
     used = {name for n in graph for name in n.params.values()}
     derived = {name: how for name, how in builder.derived.items() if name in used}
     used |= {name for how in derived.values() for name in how.sources}
@@ -473,8 +474,8 @@ def _build(
         derived,
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
-        tuple(sorted(builder.once - used)),
-        builder.fixed_values(),
+        tuple(sorted({*builder.once, *(name for f in fixed for name in f.sources if name in parameters)} - used)),
+        fixed,
         {name: checksum(parameter) for name, parameter in parameters.items()},
         tuple(dict.fromkeys(builder.questions)),
     )

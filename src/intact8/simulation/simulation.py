@@ -267,10 +267,10 @@ class Simulation(Shown, Trainable):
         untrained = self.captured.untrained if mode and not self.training else ()
         names = ", ".join(name for name in untrained if self.get_parameter(name).requires_grad)
         if names:
-            reason = "weights of layers are computed from them, which was done once, at capture"
+            reason = "numbers or weights of layers are computed from them, which was done once, at capture"
             remedy = (
-                "make these weights parameters before intact8.prepare (torch.nn.utils.parametrize."
-                "remove_parametrizations, prune.remove, remove_weight_norm)"
+                "make weights plain before intact8.prepare (torch.nn.utils.parametrize.remove_parametrizations, "
+                "prune.remove, remove_weight_norm), and compute with numbers as tensors, not by float() or .item()"
             )
             warn(CaptureWarning(f"not trained: {names}. Reason: {reason}. Remedy: {remedy}"))
         super().train(mode)
