@@ -12,6 +12,7 @@ from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv
 
 from intact8.arithmetic.unary_functions import UNARY
 from intact8.capture.aten_call import HANDLERS, Call, Handler, Shape, Value, finite, handles, held
+from intact8.capture.layer_scale import into_weight
 from intact8.capture.symbolic_constants import all_true
 
 from .ops_shape import batch_of, cut, expanded
@@ -90,7 +91,10 @@ def mul(c: Call) -> Any:
         return affine(c, c["self"], b, 0)
     if a is not None:
         return affine(c, c["other"], a, 0)
-    return both(c) if c.builder.dtype_of_meta(c.fx) == "bool" else c.emit("mul", c["self"], c["other"])
+    if c.builder.dtype_of_meta(c.fx) == "bool":
+        return both(c)
+    scaled = into_weight(c)
+    return c.emit("mul", c["self"], c["other"]) if scaled is None else scaled
 
 
 @handles("div divide true_divide")
