@@ -60,6 +60,7 @@ class Builder(ConstantStore, NamedSizes):
     _in_storage: dict[int, list[torch.fx.Node]] = field(default_factory=dict)
     wrapping: Wrapping = field(default_factory=Wrapping)
     minus_infinite: set[str] = field(default_factory=set)
+    undefined: dict[str, Value | None] = field(default_factory=dict)
     _storages: int = 0
 
     def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:

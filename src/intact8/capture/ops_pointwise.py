@@ -375,6 +375,12 @@ def undefined(c: Call, name: str) -> Value | None:
 
     Programs put the least float32 number there, of which the softmax is the same everywhere.
     """
+    if name not in c.builder.undefined:
+        c.builder.undefined[name] = _undefined(c, name)
+    return c.builder.undefined[name]
+
+
+def _undefined(c: Call, name: str) -> Value | None:
     node = c.builder.nodes[name]
     shape = node.shape
     if node.op == "softmax":
