@@ -117,9 +117,12 @@ class Fixed:
         """Return whether other values of the sources would have given the same."""
         if self.derived is None or self.value is None:
             return False
-        with torch.no_grad():
-            found = self.derived.compute({**self.others, **tensors})
-        return found.shape == self.value.shape and torch.equal(found.cpu(), self.value.cpu())
+        given = {name: tensor.detach().cpu() for name, tensor in {**self.others, **tensors}.items()}
+        try:
+            with torch.no_grad():
+                return torch.equal(self.derived.compute(given), self.value.cpu())
+        except RuntimeError:  # of other shapes
+            return False
 
 
 def derive(

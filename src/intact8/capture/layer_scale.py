@@ -20,19 +20,16 @@ def into_weight(c: Call) -> Value | None:
     parameters change, and gradients reach them. None where it is no such product.
     """
     x, factors = c["self"], c["other"]
-    fx_x: Any = c.fx.args[0]
+    left, right, *_ = *c.fx.args, *c.fx.kwargs.values(), None
+    fx_x: Any = left
     if isinstance(x, Tensor):
-        x, factors, fx_x = factors, x, c.fx.args[1]
-    if c.op.endswith("_") or not (
-        isinstance(x, Value) and isinstance(factors, Tensor) and isinstance(fx_x, torch.fx.Node)
-    ):
+        x, factors, fx_x = factors, x, right
+    if c.op.endswith("_") or not (isinstance(x, Value) and isinstance(factors, Tensor)):
         return None
     nodes, name, axes = c.builder.nodes, x.name, list(range(len(c.shape(x))))
     while nodes[name].op == "permute" and _alone(fx_x):
         axes = [nodes[name].attrs["dims"][axis] for axis in axes]
         name, fx_x = nodes[name].inputs[0], fx_x.args[0]
-        if not isinstance(fx_x, torch.fx.Node):
-            return None
     node = nodes[name]
     if node.op != "linear" or not _alone(fx_x) or factors.dtype != torch.float32 or factors.dim() > len(axes):
         return None
@@ -49,17 +46,18 @@ def into_weight(c: Call) -> Value | None:
     c.builder.record([factors], torch.ops.aten.reshape.default, [factors, [-1]], {}, [flat])
     column = flat.reshape(-1, 1)
     c.builder.record([flat], torch.ops.aten.reshape.default, [flat, [-1, 1]], {}, [column])
-    params = dict(node.params)
+    made: dict[str, Tensor] = {}
     for role, own, by in (("weight", weight, column), ("bias", bias, flat)):
         if own is not None:
-            made = own.detach() * by.detach()
-            c.builder.record([own, by], torch.ops.aten.mul.Tensor, [own, by], {}, [made])
-            params[role] = c.builder.tensor_name(made, fx_x, FOLLOWING)
-    if any(params[role] not in c.builder.derived for role in params):
+            made[role] = own.detach() * by.detach()
+            c.builder.record([own, by], torch.ops.aten.mul.Tensor, [own, by], {}, [made[role]])
+    if any(c.builder.derivation(tensor, fx_x) is None for tensor in made.values()):
         return None
+    params = {role: c.builder.tensor_name(tensor, fx_x, FOLLOWING) for role, tensor in made.items()}
     nodes[name] = replace(node, params=params)
     return c.value(x)
 
 
-def _alone(node: torch.fx.Node) -> bool:
-    return len(node.users) == 1
+def _alone(node: Any) -> bool:
+    """Return whether one operation reads what another gives; what a formula is given may be read outside of it."""
+    return isinstance(node, torch.fx.Node) and node.op == "call_function" and len(node.users) == 1

@@ -128,10 +128,12 @@ def examine(
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *unread(network.model, sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
     shrunk, small = averaged_from_zero(sim), drowned(sim)
+    if answers is not None and answers.mostly_lost:
+        # What is far larger than its like is so among small numbers; statistics behind what eps drowns do not fit.
+        consequences = [*(["exploded_channel"] if shrunk else []), *(["stale_batch_norm"] if small else [])]
+        findings = [f for f in findings if f.cause not in consequences]
+        shrunk, small = ([replace(f, severity="error") for f in found] for found in (shrunk, small))
     shown_by_weights += [*shrunk, *small]
-    # What is far larger than its like may be so among small numbers, and statistics behind what eps drowns do not fit.
-    consequences = [*(["exploded_channel"] if shrunk else []), *(["stale_batch_norm"] if small else [])]
-    findings = [f for f in findings if f.cause not in consequences]
     findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
     findings = dead_before_norms(sim.graph, behind_statistics(findings, network, sim, answers, data))
     findings += conspicuous_inputs(sim, judged[1], judged[0], findings)

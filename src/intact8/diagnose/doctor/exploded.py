@@ -241,7 +241,7 @@ def averaged_from_zero(sim: Simulation) -> list[Finding]:
         return []
     message = f"the gains of all {len(sizes)} norms are next to nothing, {max(sizes):.2g} at most in the median"
     message += ", as where a moving average of weights begins with zeros and is not corrected"
-    return [weight_finding("float_network_wrong", NETWORK, message, gains=max(sizes))]
+    return [replace(weight_finding("float_network_wrong", NETWORK, message, gains=max(sizes)), severity="warning")]
 
 
 MANY_NORMS, SHRUNK = 3, 0.2
@@ -249,23 +249,25 @@ MANY_NORMS, SHRUNK = 3, 0.2
 
 
 def drowned(sim: Simulation) -> list[Finding]:
-    """Return findings of batch norms whose eps is far larger than most of their running variances: errors."""
+    """Return findings of batch norms whose eps is far larger than most running variances of channels that change."""
     found: dict[str, Finding] = {}
     for node in sim.graph:
         attrs = node.attrs.get("bn") or (node.attrs if node.op == "batch_norm" else {})
         name = node.params.get("bn.running_var", "")
         if not name or "eps" not in attrs:
             continue
-        share = float((sim.tensors[name].detach() < float(attrs["eps"]) / DROWNS).double().mean())
+        variance = sim.tensors[name].detach()
+        alive = variance[variance > STILL]
+        share = float((alive < float(attrs["eps"]) / DROWNS).double().mean()) if 2 * len(alive) > len(variance) else 0.0
         if share > 0.5:
             message = f"its eps of {attrs['eps']:.3g} is larger than {share:.0%} of its running variances"
             remedy = "compare its eps with that of training"
-            found.setdefault(name, Finding("wrong_setting", node.name, "error", message, remedy))
+            found.setdefault(name, Finding("wrong_setting", node.name, "warning", message, remedy))
     return list(found.values())
 
 
-DROWNS = 5.0
-"""How many times as large as running variances eps must be to leave nothing of them."""
+DROWNS, STILL = 5.0, 1e-12
+"""How many times as large as running variances eps is that leaves nothing of them, and a variance of dead channels."""
 
 
 def unlike_others(sim: Simulation) -> list[Finding]:

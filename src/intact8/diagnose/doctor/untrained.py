@@ -144,12 +144,25 @@ def _empty_tables(sim: Simulation) -> list[Finding]:
             alike = [sim.tensors[of] for at, of in values.items() if at != place and kind_of(at) == kind_of(place)]
             if any(len(torch.unique(other)) > 1 for other in alike):
                 one[place] = "holds one number only, as it begins, and those of layers like it do not"
-            elif 0 < abs(float(held.reshape(-1)[0])) <= FACTOR:
-                one[place] = f"is {float(held.reshape(-1)[0]):.3g} everywhere, as factors of layers begin"
-    return [
+            elif _factor(held):
+                one[place] = f"is {_factor(held):.3g} everywhere, as factors of layers begin"
+    found = [
         weight_finding("wrong_weights", owner_of(sim, place), f"{values[place]} {text}", numbers=text)
         for place, text in one.items()
     ]
+    parts = {name for how in sim.captured.derived.values() for name in how.sources if name in trained}
+    for name in sorted(parts - set(values.values())):  # what became a part of weights
+        number = _factor(sim.tensors[name].detach())
+        if number:
+            text = f"is {number:.3g} everywhere, as factors of layers begin"
+            found.append(weight_finding("wrong_weights", name.rpartition(".")[0], f"{name} {text}", numbers=text))
+    return found
+
+
+def _factor(held: Tensor) -> float:
+    """Return the small number that a parameter is everywhere; 0 where it is none."""
+    number = float(held.reshape(-1)[0]) if held.numel() >= 8 else 0.0
+    return number if abs(number) <= FACTOR and bool((held == number).all()) else 0.0
 
 
 def _emptied(sim: Simulation, told: Collection[str]) -> list[Finding]:
