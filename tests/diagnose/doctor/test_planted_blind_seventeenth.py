@@ -11,7 +11,7 @@ from tests.diagnose.doctor.planting import accusations, ask_about, marked
 
 MISSED: dict[str, str] = {
     "boxes_halves_exchanged": "a layer further behind, whose statistics do not fit, is named",
-    "crop_factors_unequal": "the metric loses nothing, and nothing is said",
+    "crop_factors_unequal": "factors become a part of the weights now, and nothing is lost",
     "dates_places_not_loaded": "positions that begin with another deviation than 0.02 are not told from trained ones",
     "engine_statistics_of_new_ones": "inputs prepared otherwise make up for the statistics",
     "engine_without_sigmoid": "numbers from 0 to 1 are taken for probabilities that logits are trained on",
