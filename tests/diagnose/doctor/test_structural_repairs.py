@@ -111,7 +111,7 @@ def test_another_activation_everywhere() -> None:
     for i in (1, 3, 5):
         net[i] = nn.ReLU()
     found = Bed(net, x, y).said()
-    assert (found.place, found.cause) == ("0", "wrong_setting") and "it computes tanh, not relu" in found.message
+    assert (found.place, found.cause) == ("1", "wrong_setting") and "it computes tanh, not relu" in found.message
 
 
 def test_inputs_that_are_normalized_twice() -> None:
