@@ -236,11 +236,15 @@ class Call:
         if dtype == "bool":
             return self.emit("compare", x, out=shape, out_dtype="bool", fn="ne", value=0)
         if dtype == "uint8" and wraps:
-            count = torch.full([1] * len(shape), 256)
-            times = self.emit("integer_divide", x, count, out=shape, out_dtype="int64", rounding="floor")
-            whole = self.emit("affine_scalar", times, out=shape, out_dtype="int64", mul=256, add=0)
-            x = self.emit("sub", x, whole, out=shape, out_dtype="int64")
+            x = self.emit("sub", x, self.whole_turns(x, 256), out=shape, out_dtype="int64")
         return self.cast(x, dtype)
+
+    def whole_turns(self, x: Value, turn: int) -> Value:
+        """Return the largest multiples of ``turn`` that are no larger than int64 numbers: what wrapping takes away."""
+        shape = self.shape(x)
+        count = torch.full([1] * len(shape), turn)
+        times = self.emit("integer_divide", x, count, out=shape, out_dtype="int64", rounding="floor")
+        return self.emit("affine_scalar", times, out=shape, out_dtype="int64", mul=turn, add=0)
 
     def move(self, op: str, *inputs: Any, out: Sequence[Dim], **attrs: Any) -> Value:
         """Append a node that keeps the dtype of its first input."""

@@ -55,13 +55,8 @@ class Wrapping:
 def wrapped(c: Call, x: Value) -> Value:
     """Record the number of 32 bits that int64 numbers are congruent to modulo 2³²."""
     shape, turn = c.shape(x), 1 << 32
-
-    def made(op: str, *inputs: Any, **attrs: Any) -> Value:
-        return c.emit(op, *inputs, out=shape, out_dtype="int64", **attrs)
-
-    moved = made("affine_scalar", x, mul=1, add=turn // 2)
-    turns = made("integer_divide", moved, torch.full([1] * len(shape), turn), rounding="floor")
-    return made("sub", x, made("affine_scalar", turns, mul=turn, add=0))
+    moved = c.emit("affine_scalar", x, out=shape, out_dtype="int64", mul=1, add=turn // 2)
+    return c.emit("sub", x, c.whole_turns(moved, turn), out=shape, out_dtype="int64")
 
 
 def _is_large(value: Any) -> bool:

@@ -375,10 +375,10 @@ def rescaled(c: Call, x: Value, axis: int, size: int, mode: str, factor: float) 
         matrix = torch.ops.aten.upsample_bicubic2d.default(image[None], [before, size], False, None, factor)[0, 0]
     else:
         matrix = torch.ops.aten.upsample_linear1d.default(image, [size], False, factor)[0]
-    return along(c, x, axis, matrix)
+    return by_matrix(c, x, axis, matrix)
 
 
-def along(c: Call, x: Value, axis: int, matrix: Tensor) -> Value:
+def by_matrix(c: Call, x: Value, axis: int, matrix: Tensor) -> Value:
     """Record a product of a matrix (size, new size) with one dimension of images."""
     shape = c.shape(x)
     order = list(range(len(shape)))
@@ -425,5 +425,5 @@ def antialiased(c: Call) -> Value:
         size, out = c.static(c.shape(y)[axis], c.out_shape[axis])
         image = torch.eye(size)[None, None]  # its rows, resized, are the columns of the weights
         matrix = resize(image, [size, out], bool(c["align_corners"]), None, c.args.get(scale))[0, 0]
-        y = along(c, y, axis, matrix)
+        y = by_matrix(c, y, axis, matrix)
     return y

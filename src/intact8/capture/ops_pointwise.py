@@ -13,6 +13,7 @@ from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv
 from intact8.arithmetic.unary_functions import UNARY
 from intact8.capture.aten_call import HANDLERS, Call, Handler, Shape, Value, finite, handles, held
 from intact8.capture.layer_scale import into_weight
+from intact8.capture.masked_rows import undefined
 from intact8.capture.symbolic_constants import all_true
 
 from .ops_shape import batch_of, cut, expanded
@@ -368,67 +369,6 @@ def special(c: Call) -> Value:
         return truth(c, c.emit("add", *_counts(c, below, above), out_dtype="int64"), "eq")
     size = c.emit("unary", x, out_dtype="float32", fn="abs")
     return truth(c, size, "ge" if c.op == "isinf" else "lt", most)
-
-
-def undefined(c: Call, name: str) -> Value | None:
-    """Return where a value is NaN because a softmax read rows in which -inf was put everywhere; None where none did.
-
-    Programs put the least float32 number there, of which the softmax is the same everywhere.
-    """
-    if name not in c.builder.undefined:
-        c.builder.undefined[name] = _undefined(c, name)
-    return c.builder.undefined[name]
-
-
-def _undefined(c: Call, name: str) -> Value | None:
-    node = c.builder.nodes[name]
-    shape = node.shape
-    if node.op == "softmax":
-        mask = minus_infinity(c, node.inputs[0])
-        axis = node.attrs["axis"] - len(shape) + (len(c.shape(mask)) if mask is not None else 0)
-        return None if mask is None or axis < 0 else along(c, mask, axis, "amin", name)
-    if node.op in ("add", "mul", "sub"):
-        return next((found for given in node.inputs if (found := undefined(c, given)) is not None), None)
-    found = undefined(c, node.inputs[0]) if node.op in (*ROWS, *MOVES, *SAME) else None
-    if found is None or node.op in SAME:
-        return found
-    if node.op in ROWS:
-        return along(c, found, len(shape) - 1, "amax", name)
-    others = [Value(given, c.builder.new_storage()) for given in node.inputs[1:]]
-    return c.move(node.op, found, *others, out=shape, **node.attrs)
-
-
-ROWS, MOVES, SAME = ("matmul", "linear"), ("reshape", "permute", "expand"), ("affine_scalar", "masked_fill")
-"""Operations whose results are NaN in rows, in other places, and in the places in which their first operand is."""
-
-
-def along(c: Call, mask: Value, axis: int, fn: str, name: str) -> Value:
-    """Record for the shape of a named value whether a mask is true everywhere (amin) or somewhere (amax) in a row."""
-    (ones,), out = _counts(c, mask), c.builder.nodes[name].shape
-    thin = tuple(1 if at == axis else size for at, size in enumerate(c.shape(mask)))
-    row = c.emit("reduce", ones, out=thin, out_dtype="int64", fn=fn, dims=[axis], keepdim=True)
-    like = c.value(Value(name, c.builder.new_storage()))
-    (none,) = _counts(
-        c, c.emit("compare", like, out=out, out_dtype="bool", fn="gt", value=torch.finfo(torch.float32).max)
-    )
-    count = c.emit("add", none, row, out=out, out_dtype="int64")
-    return c.emit("compare", count, out=out, out_dtype="bool", fn="ne", value=0)
-
-
-def minus_infinity(c: Call, name: str) -> Value | None:
-    """Return where a value is -inf because that was put there, or added; None where it is not known."""
-    node = c.builder.nodes[name]
-    if name in c.builder.minus_infinite:
-        return Value(node.inputs[1], c.builder.new_storage())
-    if node.op == "add":
-        return next((m for m in (minus_infinity(c, given) for given in node.inputs) if m is not None), None)
-    if node.op not in ("reshape", "expand", "permute"):
-        return None
-    mask = minus_infinity(c, node.inputs[0])
-    if mask is None or c.shape(mask) != c.builder.nodes[node.inputs[0]].shape:
-        return None
-    others = [Value(given, c.builder.new_storage()) for given in node.inputs[1:]]
-    return c.move(node.op, mask, *others, out=node.shape, **node.attrs)
 
 
 def broadcast(c: Call, x: Any, y: Any) -> Shape:

@@ -92,6 +92,11 @@ def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def spread(count: int, widest: float, seed: int) -> Tensor:
+    """Return factors between 1 and the widest, in an order of chance."""
+    return widest ** torch.linspace(0, 1, count)[torch.randperm(count, generator=generator(seed))]
+
+
 # --- preact: a residual network with activations first, grouped convolutions and squeeze-and-excitation, on digits ----
 
 

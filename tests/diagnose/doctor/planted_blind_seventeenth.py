@@ -19,7 +19,7 @@ from tests.diagnose.doctor.blind_networks_seventeenth import (
     NOTHING,
     build,
 )
-from tests.diagnose.doctor.blind_networks_tenth import generator
+from tests.diagnose.doctor.blind_networks_tenth import generator, spread
 from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
     FaultWithAnswers,
@@ -44,11 +44,6 @@ fault = registering(FAULTS)
 WRONG = "float_network_wrong"
 UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
 MINMAX = replace(recipes.default().activation, observer="minmax")
-
-
-def spread(count: int, widest: float, seed: int) -> Tensor:
-    """Return factors between 1 and the widest, in an order of chance."""
-    return widest ** torch.linspace(0, 1, count)[torch.randperm(count, generator=generator(seed))]
 
 
 # --- stereo: disparities --------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tests.diagnose.doctor.blind_networks_sixteenth import (
     TOKENS,
     build,
 )
-from tests.diagnose.doctor.blind_networks_tenth import generator
+from tests.diagnose.doctor.blind_networks_tenth import generator, spread
 from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
     FaultWithAnswers,
@@ -36,7 +36,7 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
-from torch import Tensor, nn
+from torch import nn
 
 from intact8 import recipes
 
@@ -45,11 +45,6 @@ fault = registering(FAULTS)
 
 WRONG = "float_network_wrong"
 MINMAX = replace(recipes.default().activation, observer="minmax")
-
-
-def spread(count: int, widest: float, seed: int) -> Tensor:
-    """Return factors between 1 and the widest, in an order of chance."""
-    return widest ** torch.linspace(0, 1, count)[torch.randperm(count, generator=generator(seed))]
 
 
 # --- keyword: spoken commands ---------------------------------------------------------------------------------------
