@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 
 import intact8
@@ -39,6 +40,18 @@ class Slower(nn.Module):
         return y * 2 if torch.compiler.is_compiling() else y + y
 
 
+class Asks(nn.Module):
+    """Does something else when it is compiled, in the words of older models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        return y * 2 if torch._dynamo.is_compiling() else y
+
+
 class NeitherWay(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
@@ -61,6 +74,16 @@ def test_a_model_that_can_be_exported_is_told_that_it_is_compiled() -> None:
     graph = capture(Slower().eval(), torch.randn(2, 8)).graph
     assert "mul" in {node.op for node in graph} or "affine_scalar" in {node.op for node in graph}
     assert "add" not in {node.op for node in graph}
+
+
+def test_older_models_ask_dynamo() -> None:
+    torch.manual_seed(0)
+    model, x = Asks().eval(), torch.randn(64, 8)
+    before = torch._dynamo.is_compiling
+    program = intact8.quantize(model, x)
+    assert torch._dynamo.is_compiling is before and not torch._dynamo.is_compiling()
+    wanted = model(x).detach()
+    assert float((torch.as_tensor(program.run(x)) - wanted).norm() / wanted.norm()) < 0.02
 
 
 def test_where_both_ways_fail_it_is_told_what_stops_a_call() -> None:

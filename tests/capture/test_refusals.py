@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import intact8
 from intact8.capture.aten_call import HANDLERS
@@ -220,6 +221,24 @@ def test_transforms_of_functions() -> None:
     assert captured.graph.dynamic_batch
     with pytest.raises(CaptureError, match="a transform of a function"):
         capture(wrapped(lambda m, x: torch.func.grad(lambda y: (y**3).sum())(x)), torch.randn(3, 4))
+    layer = nn.Linear(4, 4)
+    with pytest.raises(CaptureError, match="differentiates a function. Reason: a program has no backward pass"):
+        capture(wrapped(lambda m, x: torch.func.grad(lambda y: layer(y).square().sum())(x)), torch.randn(3, 4))
+
+
+def test_operators_that_call_functions() -> None:
+    with pytest.raises(CaptureError, match=r"flex_attention .operator flex_attention.*scaled_dot_product_attention"):
+        capture(wrapped(lambda m, x: flex_attention(*(x[:, None, None],) * 3)), torch.randn(3, 4))
+
+
+def test_operators_of_others_keep_their_namespace() -> None:
+    @torch.library.custom_op("tests_of_refusals::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    with pytest.raises(CaptureError, match=r"not supported .operator tests_of_refusals\.twice"):
+        capture(wrapped(lambda m, x: twice(x)), torch.randn(3, 4))
 
 
 def test_sparse_weights() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, limits_of, names_of
 from intact8.capture.model_code import is_models
-from intact8.capture.names import module_of
+from intact8.capture.names import full_name, module_of, operator_name
 from intact8.capture.operations import FLOAT_KINDS
 from intact8.errors import CaptureError
 
@@ -280,19 +280,24 @@ class Call:
             if isinstance(dim, str):
                 self.builder.raise_least(dim, least)
 
+    @property
+    def operator(self) -> str:
+        """The name that errors give, with its namespace."""
+        return full_name(self.fx) if operator_name(self.fx) == self.op else f"aten.{self.op}"
+
     def error(self, what: str, *, why: str = "", remedy: str = ELSEWHERE) -> CaptureError:
         """Return a CaptureError that names the module, the ATen operator and the user's line of code."""
-        return CaptureError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
+        return CaptureError(f"{what} (operator {self.operator})", where=self.where(), why=why, remedy=remedy)
 
     def mixes(self, what: str, *, why: str = "its size is only known when the program runs") -> BatchError:
         """Return the error for what mixes samples of one batch: capture goes on with a fixed batch size, or says so."""
-        return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
+        return BatchError(f"{what} (operator {self.operator})", where=self.where(), why=why, remedy=PER_SAMPLE)
 
     def unlimited(self, what: str, name: Any, *, why: str, most: int | None = None) -> LimitError:
         """Return the error for a dimension that needs a largest size, or one of ``most``, 0 where that is unknown."""
         number = "512" if most is None else most or "…"
         remedy = f'say how long it can be: torch.export.Dim("{name}", max={number})'
-        error = LimitError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
+        error = LimitError(f"{what} (operator {self.operator})", where=self.where(), why=why, remedy=remedy)
         error.name, error.most = str(name), most or 0
         return error
 
@@ -306,7 +311,7 @@ class Call:
 
     def in_place(self, into: str) -> NotFunctional:
         """Return the error for a write that cannot be followed."""
-        what = f"an in-place operation writes into {into} (operator aten.{self.op})"
+        what = f"an in-place operation writes into {into} (operator {self.operator})"
         remedy = "build the changed tensor with torch.cat, torch.where or arithmetic instead"
         return NotFunctional(what, where=self.where(), why="the graph has no shared memory", remedy=remedy)
 

@@ -127,7 +127,7 @@ def require_agreement(
     what = "the captured graph does not compute what the model does"
     remedy = (
         "if it draws random numbers in eval mode, take them as an input; if it asks what it runs in "
-        f"(torch._dynamo.is_compiling(), type(x) is torch.Tensor), leave that out; else {REPORT}"
+        f"(type(x) is torch.Tensor, for example), leave that out; else {REPORT}"
     )
     raise CaptureError(what, where="the model itself", why=reason, remedy=remedy)
 

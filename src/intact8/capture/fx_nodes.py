@@ -30,12 +30,6 @@ def refuse_random(call: Call, target: Any) -> None:
         raise call.error("random numbers", why=why, remedy="draw them outside the model and pass them as an input")
 
 
-def operator_name(fx: torch.fx.Node) -> str:
-    """Return the ATen name of what a node calls, without namespace and overload."""
-    schema = getattr(fx.target, "_schema", None)
-    return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
-
-
 def bound_arguments(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by the names of the schema, defaults filled in."""
     bound: dict[str, Any] = {}

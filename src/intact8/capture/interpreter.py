@@ -23,11 +23,11 @@ from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_nodes
 from intact8.capture.formulas_complex import Complex
-from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, operator_name, refuse_random
+from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, refuse_random
 from intact8.capture.graph import Graph, Node
 from intact8.capture.int32 import Wrapping
 from intact8.capture.named_sizes import NamedSizes
-from intact8.capture.names import module_of
+from intact8.capture.names import full_name, module_of, operator_name
 from intact8.capture.size_classes import SizeClassError
 from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
 from intact8.errors import CaptureError, IntactError, InternalError
@@ -217,7 +217,7 @@ class Builder(ConstantStore, NamedSizes):
             raise
         except Exception as error:
             where = Call(self, node, "", {}).where()
-            raise InternalError(f"capturing operator aten.{operator_name(node)} failed", where, error) from error
+            raise InternalError(f"capturing operator {full_name(node)} failed", where, error) from error
 
     def _call(self, node: torch.fx.Node) -> Any:
         if only_checked(node):
@@ -409,7 +409,11 @@ class Builder(ConstantStore, NamedSizes):
             at = next(i for i, a in enumerate(args) if isinstance(a, torch.fx.GraphModule))
             result = self.run(args[at], args[at + 1 :])
             return list(result) if isinstance(result, (list, tuple)) else result
-        raise Call(self, node, name, {}).error("control flow that depends on data")
+        call = Call(self, node, name, {})
+        if name == "flex_attention":
+            remedy = "use torch.nn.functional.scaled_dot_product_attention with a mask, which computes the same"
+            raise call.error("flex_attention", why="a function of indices changes its scores", remedy=remedy)
+        raise call.error("control flow that depends on data, or a function that an operator calls")
 
     def by_formula(self, call: Call, formula: Formula | None = None) -> Any:
         """Return what an operator computes: by ``formula``, by one that is entered, or by torch's decompositions."""

@@ -1,4 +1,4 @@
-"""What models get to hear that ask ``torch.compiler.is_compiling()`` while they are exported."""
+"""What models get to hear that ask ``torch.compiler.is_compiling()`` or its like while they are exported."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+import torch._dynamo
 from torch._dynamo.trace_rules import get_torch_obj_rule_map
 
-QUESTIONS = ("is_compiling", "is_exporting")
+QUESTIONS = ((torch.compiler, "is_compiling"), (torch.compiler, "is_exporting"), (torch._dynamo, "is_compiling"))
+"""Modules, and the functions in them that tell what a model runs in."""
 
 
 class Asked:
@@ -39,11 +41,11 @@ def answered(asked: Asked, eager: bool) -> Iterator[None]:
 
         return answer
 
-    before = {name: getattr(torch.compiler, name) for name in QUESTIONS if hasattr(torch.compiler, name)}
-    for name, function in before.items():
-        setattr(torch.compiler, name, question(function))
+    before = [(of, name, getattr(of, name)) for of, name in QUESTIONS if hasattr(of, name)]
+    for of, name, function in before:
+        setattr(of, name, question(function))
     try:
         yield
     finally:
-        for name, function in before.items():
-            setattr(torch.compiler, name, function)
+        for of, name, function in before:
+            setattr(of, name, function)

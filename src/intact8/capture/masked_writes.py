@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from intact8.capture.constants import leaves, writes_in_place
-from intact8.capture.fx_nodes import added_like, only_checked, operator_name, written
+from intact8.capture.fx_nodes import added_like, only_checked, written
+from intact8.capture.names import operator_name
 
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-"""Readable node names from the module stack that torch.export records."""
+"""Readable names of nodes, modules and operators, from what torch.export records."""
 
 from __future__ import annotations
 
@@ -74,3 +74,15 @@ def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], le
     inputs = [final[name] for name in graph.inputs]
     outputs = [final[name] for name in graph.outputs]
     return replace(graph, nodes=nodes, inputs=inputs, outputs=outputs)
+
+
+def operator_name(fx: torch.fx.Node) -> str:
+    """Return the name of what a node calls, without namespace and overload."""
+    schema = getattr(fx.target, "_schema", None)
+    return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
+
+
+def full_name(fx: torch.fx.Node) -> str:
+    """Return the name of what a node calls with its namespace, as ``aten.conv2d``."""
+    schema = getattr(fx.target, "_schema", None)
+    return str(schema.name).replace("::", ".") if schema is not None else operator_name(fx)

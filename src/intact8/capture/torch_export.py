@@ -672,6 +672,7 @@ VALUES_DECIDE = (
     "DynamicOutputShape",
     "aten.equal.default",
     "aten._local_scalar_dense",
+    "unbacked symbols",
 )
 """What names or messages of torch's errors have where a path or a size follows from the values of tensors."""
 
@@ -695,6 +696,12 @@ def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
         remedy = (
             "leave out of the model what follows (decoding, words, boxes), which some models do where an argument says "
             "that they are exported; or call intact8.split(model, data), which converts the modules before it"
+        )
+    elif "functorch" in str(error):
+        what, why = "the forward pass differentiates a function", "a program has no backward pass"
+        remedy = (
+            "compute the derivative by a formula; or leave it in torch: intact8.split(model, data) converts the "
+            "modules that can be captured"
         )
     elif "Couldn't swap" in str(error):
         what, why = "the forward pass converts or moves a module", "its weights would change while it is exported"
