@@ -451,6 +451,10 @@ TAKEN: dict[str, Any] = {
     "rolled": lambda y: y.roll((1, -2), (1, 2)),
     "flipped": lambda y: y.flip(1),
     "by its root": lambda y: y / y.shape[1] ** 0.5,
+    "by the root of Python": lambda y: y / math.sqrt(y.shape[1]) * math.pow(y.shape[1], 0.25),
+    "half, as a fraction": lambda y: y[:, : int(y.shape[1] * 0.5)],
+    "most, as a fraction": lambda y: y.topk(int(y.shape[1] * 0.7), 1)[0],
+    "at most as many as there are": lambda y: y[:, : min(y.shape[1], 20)],
     "padded around": lambda y: F.pad(y.mT, (2, 1), mode="circular") + F.pad(y.mT, (1, 2), mode="replicate"),
     "pairs": lambda y: (y[:, :, None] + y[:, None]).flatten(1, 2),
     "relative shift": lambda y: (
@@ -690,3 +694,17 @@ def test_as_many_as_a_length_decides_are_the_largest() -> None:
     model = Take(lambda y: y.gather(1, y[..., 0].topk(max(1, y.shape[1] // 2), dim=1)[1][..., None].expand(-1, -1, 4)))
     captured = capture(model.eval(), torch.randn(2, 8, 4), dynamic_shapes={"x": {1: Dim("tokens", max=70)}})
     assert_same_at((3, 5, 6, 9, 64), captured, model, 4)
+
+
+@pytest.mark.parametrize(("most", "limits"), [(5, (5, None)), (20, (1, 20))], ids=["shorter", "longer"])
+def test_the_smaller_of_a_number_and_a_length_is_that_of_the_example(most: int, limits: tuple[int, int | None]) -> None:
+    model = Take(lambda y: y[:, : min(y.shape[1], most)] * 2).eval()
+    captured = capture(model, torch.randn(2, 8, 4), dynamic_shapes={"x": {1: Dim("tokens")}})
+    assert captured.graph.dimensions == {"tokens": limits}
+    assert_same_at((5, 8, 20, limits[1] or 64), captured, model, 4)
+
+
+def test_a_limit_that_was_asked_for_is_not_made_smaller() -> None:
+    model = Take(lambda y: y[:, : min(y.shape[1], 20)]).eval()
+    with pytest.raises(CaptureError, match=r"a dimension of size Min\(20, tokens\)"):
+        capture(model, torch.randn(2, 8, 4), dynamic_shapes={"x": {1: Dim("tokens", max=70)}})

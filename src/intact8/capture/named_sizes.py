@@ -67,7 +67,7 @@ LARGEST_RATIO = 1000
 """Largest denominator of a ratio of sizes that is written as a float."""
 
 LARGEST_SCALED = 1 << 16
-"""Sizes up to this are tried with such a ratio."""
+"""Sizes up to this are tried with such a ratio, where they have no limit."""
 
 WIDE = 8
 """Times the example's size; a dimension without a limit, of which so much is beyond what is proved without one, gets
@@ -278,6 +278,8 @@ class NamedSizes:
             return self._scaled(kind, float(expr.args[0].args[0]), math.prod(expr.args[0].args[1:]), names)
         if kind == "Max" and len(expr.args) == 2 and expr.args[0].is_Integer:
             return self._at_least(self._computed(expr.args[1], names), int(expr.args[0]))
+        if kind == "Min" and len(expr.args) == 2 and expr.args[0].is_Integer:
+            return self._at_most(self._computed(expr.args[1], names), int(expr.args[0]))
         if kind in ("FloorDiv", "CleanDiv") and expr.args[1].free_symbols:
             if (even := cancelled(expr)) != expr:
                 return self._computed(even, names)
@@ -304,9 +306,11 @@ class NamedSizes:
         """Return the rounded product of a size and a float64 number, as ``scale_factor=0.7`` makes it; None where no
         quotient of small whole numbers rounds to the same for all sizes."""
         of, ratio = self._computed(expr, names), Fraction(factor).limit_denominator(LARGEST_RATIO)
-        products = np.arange(LARGEST_SCALED + 1) * factor
-        up = ratio.denominator - 1 if kind == "CeilToInt" else 0
-        exact = (np.arange(LARGEST_SCALED + 1) * ratio.numerator + up) // ratio.denominator
+        known = isinstance(of, int) or (of is not None and all(name in self.bounds for name in names_of(of)))
+        most = limits_of(of, self.bounds)[1] if known else None
+        sizes = np.arange(1 + min(LARGEST_SCALED, LARGEST_SCALED if most is None else most))
+        products, up = sizes * factor, ratio.denominator - 1 if kind == "CeilToInt" else 0
+        exact = (sizes * ratio.numerator + up) // ratio.denominator
         same = bool((exact == (np.ceil(products) if up else np.floor(products))).all())
         if of is None or ratio <= 0 or not same:
             return None
@@ -325,6 +329,28 @@ class NamedSizes:
             self.raise_least(dim, least)
             return dim
         return None if dim is None else max(dim, least)
+
+    def _at_most(self, dim: int | str | None, most: int) -> int | str | None:
+        """Return the smaller of a number and a size, whose names get least or largest sizes where that is so in the
+        example only; None where it is not known which that is."""
+        if not isinstance(dim, str):
+            return None if dim is None else min(dim, most)
+        names = names_of(dim)
+        if not all(name in self.bounds for name in names):
+            return None
+        least, largest = limits_of(dim, self.bounds)
+        if least >= most or (largest is not None and largest <= most):
+            return most if least >= most else dim
+        counts = {name: self.counts[symbol] for symbol, name in self.symbols.items() if name in names}
+        if len(counts) < len(names):
+            return None
+        if size_of(dim, counts) >= most:
+            self.raise_least(dim, most)
+            return most
+        if [dim] != names or largest is not None:
+            return None
+        self.bounds[dim] = (least, most)
+        return dim
 
     def difference_of(self, expr: Any) -> int | str | None:
         """Return a size that is computed of named dimensions, and may shrink with them; None for others."""

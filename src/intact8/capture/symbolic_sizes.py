@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,7 +24,9 @@ class _Kind(type):
     """What Python asks of ``int``, answered as ``int`` does."""
 
     def __call__(cls, *args: Any, **more: Any) -> Any:
-        return args[0] if len(args) == 1 and isinstance(args[0], torch.SymInt) else int(*args, **more)
+        if len(args) == 1 and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
+            return math.trunc(args[0])
+        return int(*args, **more)
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, int)
@@ -50,9 +54,26 @@ def _divided(size: Any, number: Any) -> Any:
     return DIVIDE(size, number)
 
 
+@contextmanager
+def powers_of_sizes() -> Iterator[None]:
+    """Let ``math.sqrt(x.shape[1])`` and ``math.pow`` be functions of a size in this block, and not numbers."""
+    root, power, thread = math.sqrt, math.pow, threading.get_ident()
+
+    def is_size(x: Any) -> bool:
+        return isinstance(x, (torch.SymInt, torch.SymFloat)) and threading.get_ident() == thread
+
+    math.sqrt = lambda x, /: x**0.5 if is_size(x) else root(x)  # type: ignore[assignment]
+    math.pow = lambda x, y, /: x**y if is_size(x) and isinstance(y, (int, float)) else power(x, y)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        math.sqrt, math.pow = root, power
+
+
 class SymbolicSizes:
     """In its block ``len(x)`` is ``x.shape[0]``, also where that is a symbol, and ``int(size)`` in the model's files is
-    the size; a size divided by a number is one where it comes out even (``int(windows.shape[0] / (h * w / 8 / 8))``).
+    the size, rounded where it is a fraction; a size divided by a number is one where it comes out even
+    (``int(windows.shape[0] / (h * w / 8 / 8))``).
 
     Code that counts with sizes (``range(len(x))``) makes numbers of them, as without it. ``len`` is another in this
     thread only.
@@ -100,4 +121,4 @@ class SymbolicSizes:
             ShapeEnv._set_replacement = self._replace  # type: ignore[method-assign]
 
 
-__all__ = ["SymbolicSizes"]
+__all__ = ["SymbolicSizes", "powers_of_sizes"]
