@@ -306,13 +306,14 @@ class NamedSizes:
         """Return the rounded product of a size and a float64 number, as ``scale_factor=0.7`` makes it; None where no
         quotient of small whole numbers rounds to the same for all sizes."""
         of, ratio = self._computed(expr, names), Fraction(factor).limit_denominator(LARGEST_RATIO)
-        known = isinstance(of, int) or (of is not None and all(name in self.bounds for name in names_of(of)))
+        if of is None or ratio <= 0:
+            return None
+        known = all(name in self.bounds for name in names_of(of))
         most = limits_of(of, self.bounds)[1] if known else None
         sizes = np.arange(1 + min(LARGEST_SCALED, LARGEST_SCALED if most is None else most))
         products, up = sizes * factor, ratio.denominator - 1 if kind == "CeilToInt" else 0
         exact = (sizes * ratio.numerator + up) // ratio.denominator
-        same = bool((exact == (np.ceil(products) if up else np.floor(products))).all())
-        if of is None or ratio <= 0 or not same:
+        if not (exact == (np.ceil(products) if up else np.floor(products))).all():
             return None
         return divided(added([multiplied([of, ratio.numerator]), up]), ratio.denominator)
 

@@ -24,8 +24,11 @@ class _Kind(type):
     """What Python asks of ``int``, answered as ``int`` does."""
 
     def __call__(cls, *args: Any, **more: Any) -> Any:
-        if len(args) == 1 and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            return math.trunc(args[0])
+        size: Any = args[0] if len(args) == 1 else None
+        if isinstance(size, torch.SymInt):
+            return size
+        if isinstance(size, torch.SymFloat):
+            return math.trunc(size)
         return int(*args, **more)
 
     def __instancecheck__(cls, x: Any) -> bool:
@@ -62,8 +65,13 @@ def powers_of_sizes() -> Iterator[None]:
     def is_size(x: Any) -> bool:
         return isinstance(x, (torch.SymInt, torch.SymFloat)) and threading.get_ident() == thread
 
-    math.sqrt = lambda x, /: x**0.5 if is_size(x) else root(x)  # type: ignore[assignment]
-    math.pow = lambda x, y, /: x**y if is_size(x) and isinstance(y, (int, float)) else power(x, y)  # type: ignore[assignment]
+    def root_of(x: Any, /) -> Any:
+        return x**0.5 if is_size(x) else root(x)
+
+    def power_of(x: Any, y: Any, /) -> Any:
+        return x**y if is_size(x) and isinstance(y, (int, float)) else power(x, y)
+
+    math.sqrt, math.pow = root_of, power_of
     try:
         yield
     finally:
