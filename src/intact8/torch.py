@@ -1,11 +1,13 @@
 """Programs as torch modules: inside other models, and inside what ``torch.compile`` compiles.
 
 A program stands in torch's graphs as one operator, ``torch.ops.intact8.run``, of which ``torch.compile`` knows the
-shapes and types of the results. It computes on the CPU and has no gradients.
+shapes and types of the results. It computes on the CPU and has no gradients. Files that torch.export.save or torch.jit
+write of such a graph do not hold the program, and do not run in another process.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -26,7 +28,8 @@ from intact8.program.inputs import refuse_other_layouts
 from intact8.program.program import Program, require_program
 
 _modules: WeakValueDictionary[int, Module] = WeakValueDictionary()
-_numbers = count()
+_numbers = count(secrets.randbelow(1 << 62))
+"""Numbers of modules. Graphs hold them, and files of graphs: those of another process are none of this one."""
 
 
 class Module(nn.Module):
@@ -179,7 +182,11 @@ def _find(number: int) -> Module:
     module = _modules.get(number)
     if module is None:
         what = f"program {number} is gone"
-        raise InputError(what, where="intact8::run", remedy="keep the module, or compile the model again")
+        why = (
+            "its module was deleted, or a file of torch.export or torch.jit, which holds no program, brought the number"
+        )
+        remedy = "keep the module, or compile the model again; programs are saved by program.save"
+        raise InputError(what, where="intact8::run", why=why, remedy=remedy)
     return module
 
 

@@ -290,6 +290,20 @@ def test_moving_average_follows_its_formula() -> None:
     assert observer.range(0, 255, False) == (-1.9375, 1.9375)
 
 
+def test_a_moving_average_of_zeros_gives_way_to_what_follows() -> None:
+    observer = make_observer("moving_average", averaging_constant=0.25)
+    for hi in (0.0, 0.0, 0.0, 1.0, 2.0, 8.0, 4.0, 0.0):  # four batches widen it, then it is averaged
+        observer.observe(torch.tensor([0.0, hi]))
+    assert observer.range(0, 255, False) == (0.0, 6.0)
+    halves = [make_observer("moving_average", averaging_constant=0.25) for _ in range(2)]
+    for half, values in zip(halves, ((0.0, 0.0, 0.0, 1.0), (2.0, 8.0, 4.0, 0.0)), strict=True):
+        for hi in values:
+            half.observe(torch.tensor([0.0, hi]))
+            half.range(0, 255, False)
+    halves[0].merge(halves[1])
+    assert halves[0].range(0, 255, False) == (0.0, 6.0)
+
+
 def test_per_channel_axis() -> None:
     x = normal(24).reshape(2, 3, 4)
     for axis in (0, 1, 2, -1):

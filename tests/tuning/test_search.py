@@ -184,6 +184,31 @@ def test_a_function_that_gives_no_number_is_refused(network: tuple[nn.Module, to
     with pytest.raises(InputError, match="gave NoneType, no number"):
         intact8.tune(*network, lambda network: None, max_trials=1, seconds=0)
 
+    with pytest.raises(InputError, match="gave str, no number"):
+        intact8.tune(*network, lambda network: "0.5", max_trials=1, seconds=0)
+
+
+def test_a_float_network_without_a_score_is_refused(network: tuple[nn.Module, torch.Tensor]) -> None:
+    with pytest.raises(InputError, match="score of the float network is nan. Reason: nothing can be compared"):
+
+        def score(network: nn.Module) -> float:
+            return math.nan
+
+        intact8.tune(*network, score, max_trials=1, seconds=0)
+
+
+def test_candidates_without_a_score_are_the_worst(network: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = network
+    result = intact8.tune(model, x, lambda net: 1.0 if net is model else math.nan, max_trials=3, seconds=0)
+    assert not result.reached and all(trial.drop == math.inf for trial in result.trials)
+    assert '="nan"' not in result.svg() and result.to_dict()["best"]["drop"] is None
+
+
+def test_an_unknown_metric_names_those_of_labels_too(network: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = network
+    with pytest.raises(InputError, match="choose from sqnr.*or with labels from top1, top5"):
+        intact8.tune(model, x, (x, x[:, :4].argmax(1)), metric="top-1", max_trials=1, seconds=0)
+
 
 def test_names_of_metrics_are_shown_as_they_are(network: tuple[nn.Module, torch.Tensor]) -> None:
     result = intact8.tune(*network, lambda network: 1.0, max_trials=1, seconds=0)

@@ -18,6 +18,9 @@ from intact8.errors import CalibrationError, RecipeError
 class MovingAverageObserver(Observer):
     """Range = exponential moving average of every batch's extremes: old·(1 − a) + batch·a, in order, from the first.
 
+    A layer that begins with zeros, as some are made for training, would have next to no range for hundreds of batches.
+    Where all values were one number until now, the next 1/a batches widen the range, and are averaged after that.
+
     The extremes of every batch are kept and averaged when the range is asked for. So halves merged in order give the
     same bits as the whole.
 
@@ -49,7 +52,8 @@ class MovingAverageObserver(Observer):
         """Forget everything observed."""
         self.count = 0
         self._batches: list[tuple[float, float]] = []
-        self._folded = (0, 0.0, 0.0)  # batches averaged so far, and the average: training asks after every batch
+        # Batches averaged so far, those that widen the range still, and the average: training asks after every batch.
+        self._folded = (0, 0, 0.0, 0.0)
 
     @property
     def minimum(self) -> float:
@@ -128,12 +132,17 @@ class MovingAverageObserver(Observer):
         if not self._batches:
             raise self.nothing_observed()
         a = self.averaging_constant
-        done, lo, hi = self._folded
-        if done == 0:
-            done, lo, hi = 1, *self._batches[0]
+        done, growing, lo, hi = self._folded
         for batch_lo, batch_hi in self._batches[done:]:
-            lo, hi = (1 - a) * lo + a * batch_lo, (1 - a) * hi + a * batch_hi
-        self._folded = len(self._batches), lo, hi
+            if done == 0:
+                lo, hi = batch_lo, batch_hi
+            elif growing or (lo == hi and (batch_lo, batch_hi) != (lo, hi)):
+                growing = (growing or round(1 / a)) - 1
+                lo, hi = min(lo, batch_lo), max(hi, batch_hi)
+            else:
+                lo, hi = (1 - a) * lo + a * batch_lo, (1 - a) * hi + a * batch_hi
+            done += 1
+        self._folded = done, growing, lo, hi
         return lo, hi
 
     def state(self) -> dict[str, Any]:
@@ -146,4 +155,4 @@ class MovingAverageObserver(Observer):
         self.check_state(state, {"count", "batches"})
         self.count = state["count"]
         self._batches = [(lo, hi) for lo, hi in state["batches"].tolist()]
-        self._folded = (0, 0.0, 0.0)
+        self._folded = (0, 0, 0.0, 0.0)

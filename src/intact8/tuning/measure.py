@@ -18,6 +18,7 @@ from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity.metrics import METRICS
 from intact8.diagnose.shared_calibration import SharedCalibration
 from intact8.engines import get_runner
+from intact8.errors import InputError
 from intact8.lower import draft
 from intact8.opset import KINDS, Op
 from intact8.program.program import Program
@@ -70,6 +71,12 @@ class Measurement:
         self.calibration = SharedCalibration(calibration)
         self.engine, self.batch_size, self.seconds = engine, batch_size, seconds
         self.float_score = objective.measure(model)
+        if not math.isfinite(self.float_score):
+            what, why = (
+                f"{objective.name} of the float network is {self.float_score}",
+                "nothing can be compared with it",
+            )
+            raise InputError(what, where="tune", why=why, remedy="give data and a metric that tell a number of it")
         self._start: Program | None = None
         self._times: dict[tuple[object, ...], float] = {}
         self._probe: list[list[Tensor]] = []

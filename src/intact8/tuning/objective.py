@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,9 @@ class Objective:
     metric: Any = None
 
     def drop(self, exact: float, score: float) -> float:
-        """Return by how much a score is worse than that of the float network."""
+        """Return by how much a score is worse than that of the float network; infinitely, where it is no number."""
+        if not math.isfinite(score):
+            return math.inf
         return exact - score if self.higher_is_better else score - exact
 
 
@@ -101,6 +104,8 @@ def _quietly(function: Callable[[nn.Module], Any]) -> Callable[[nn.Module], floa
         with evaluation_mode([network]), torch.no_grad():
             found = function(network)
         try:
+            if isinstance(found, str | bytes):
+                raise TypeError
             return float(found)
         except (TypeError, ValueError) as error:
             what = f"the function evaluate gave {type(found).__name__}, no number"
@@ -113,7 +118,10 @@ def _likeness(model: nn.Module, captured: Captured, data: Any, metric: str) -> O
     """Return a metric of the outputs against those of the float network."""
     if metric not in UNLABELLED:
         why = "no labels were given" if metric in LABELLED else ""
-        raise InputError(f"no metric {metric!r}", where="tune", why=why, remedy=f"choose from {', '.join(UNLABELLED)}")
+        remedy = f"choose from {', '.join(UNLABELLED)}"
+        if not why:
+            remedy += f", or with labels from {', '.join(LABELLED)}"
+        raise InputError(f"no metric {metric!r}", where="tune", why=why, remedy=remedy)
     if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor | np.ndarray) for part in data):
         data = [data]  # (inputs…, labels), as for labelled metrics: labels are left out of a batch
     found, device = make_metric(metric, True), next((p.device for p in model.parameters()), torch.device("cpu"))

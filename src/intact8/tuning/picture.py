@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING
 
 from intact8.text import printable
@@ -27,13 +28,13 @@ def picture(result: TuneResult) -> str:
     """Return an SVG element: drop over time, a circle per trial, the front as a line, the chosen trial filled."""
     trials, front = result.trials, result.front
     x0, x1 = _extent([t.time for t in trials])
-    y0, y1 = _extent([t.drop for t in trials] + [result.max_drop])
+    y0, y1 = _extent([t.drop for t in trials if math.isfinite(t.drop)] + [result.max_drop])
 
     def x(time: float) -> float:
         return LEFT + (time - x0) / (x1 - x0) * (WIDTH - LEFT - RIGHT)
 
     def y(drop: float) -> float:
-        return TOP + (y1 - drop) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
+        return TOP + (y1 - min(drop, y1)) / (y1 - y0) * (HEIGHT - TOP - BOTTOM)
 
     limit = y(result.max_drop)
     parts = [

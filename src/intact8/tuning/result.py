@@ -49,6 +49,11 @@ class Trial:
         """The recipe."""
         return Recipe.from_toml(self.recipe_toml)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values: what is not finite, as a score that could not be computed, as null."""
+        values = asdict(self)
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
 
 def pareto_front(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return the trials to which no other is better in one of drop and time and as good in both, fastest first.
@@ -131,7 +136,7 @@ class TuneResult(Shown):
         """Return everything but the program, as JSON values."""
         names = ("metric", "higher_is_better", "float_score", "max_drop", "reached", "ended", "seconds", "engine")
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
-        values |= {"best": asdict(self.best), "trials": [asdict(t) for t in self.trials]}
+        values |= {"best": self.best.to_dict(), "trials": [t.to_dict() for t in self.trials]}
         values |= {"front": [self.trials.index(t) for t in self.front]}
         values["held_out"] = self.held_out
         for name in ("evaluation", "held_out_evaluation"):
