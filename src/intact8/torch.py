@@ -2,16 +2,15 @@
 
 A program stands in torch's graphs as one operator, ``torch.ops.intact8.run``, of which ``torch.compile`` knows the
 shapes and types of the results. It computes on the CPU and has no gradients. Files that torch.export.save or torch.jit
-write of such a graph do not hold the program, and do not run in another process.
+write of such a graph do not hold the program, which has a file of its own.
 """
 
 from __future__ import annotations
 
-import secrets
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +23,12 @@ from intact8.errors import InputError
 from intact8.nesting import spread, without_fixed
 from intact8.outputs import rebuild
 from intact8.program.dimensions import sized_near
+from intact8.program.file import digest
 from intact8.program.inputs import refuse_other_layouts
 from intact8.program.program import Program, require_program
 
-_modules: WeakValueDictionary[int, Module] = WeakValueDictionary()
-_numbers = count(secrets.randbelow(1 << 62))
-"""Numbers of modules. Graphs hold them, and files of graphs: those of another process are none of this one."""
+_modules: defaultdict[int, WeakSet[Module]] = defaultdict(WeakSet)
+"""Modules by the number that graphs know them by."""
 
 
 class Module(nn.Module):
@@ -56,8 +55,14 @@ class Module(nn.Module):
         self._register()
 
     def _register(self) -> None:
-        self._names, self._structure, self._number = self.program.inputs, self.program.structure, next(_numbers)
-        _modules[self._number] = self
+        self._names, self._structure, self._number = self.program.inputs, self.program.structure, self.number()
+        _modules[self._number].add(self)
+
+    def number(self) -> int:
+        """Return what graphs know the program by. It follows from what the program is: graphs lie in files that another
+        process reads (of ``torch.export.save``, and those that ``torch.compile`` keeps), and must find no other there.
+        """
+        return int(digest(self.program)[:15], 16)
 
     def current(self) -> Program:
         """Return the program that a call runs now."""
@@ -86,7 +91,7 @@ class Module(nn.Module):
         return rebuild(self._structure, outputs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Give a copy, or what was pickled, a number of its own."""
+        """Make a copy, or what was pickled, known to graphs."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._register()
 
@@ -179,7 +184,7 @@ def _sizes(program: Program, inputs: Sequence[Tensor], layout: str) -> Mapping[s
 
 
 def _find(number: int) -> Module:
-    module = _modules.get(number)
+    module = next(iter(_modules.get(number, ())), None)
     if module is None:
         what = f"program {number} is gone"
         why = (

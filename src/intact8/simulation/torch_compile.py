@@ -7,6 +7,7 @@ other backends, the simulation runs uncompiled; by CUDA graphs where the compile
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -37,6 +38,10 @@ class Deployed(Module):
     def __init__(self, sim: Simulation) -> None:
         super().__init__(late.call("convert", sim))
         self._simulation = ref(sim)
+
+    def number(self) -> int:
+        """Return a number that no process has twice: the program changes with the simulation."""
+        return secrets.randbits(60)
 
     def current(self) -> Program:
         """Return the program that the simulation computes now."""

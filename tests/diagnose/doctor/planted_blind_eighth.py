@@ -816,3 +816,15 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 
 plant, right = asking(Case, FAULTS, build)
+
+NOWHERE = "the float network is said to be wrong, without a place"
+BESIDE = "a place beside it, or a consequence, is named"
+SECOND = "named, but not first"
+
+MISSED: dict[str, str] = {
+    "kim_kernels_reversed": "texts are said to be reversed, which comes to the same",
+    "kim_table_not_trained": BESIDE,
+    "pulse_sampled_slower": SECOND,
+    "valve_sentinel": NOWHERE,
+}
+"""What the doctor does not say first, and what it says."""

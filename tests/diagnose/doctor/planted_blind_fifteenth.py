@@ -593,3 +593,13 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 plant, right = asking(Case, FAULTS, build)
+
+MISSED: dict[str, str] = {
+    "ads_crossed_clipped": "its numbers, which nobody normalized, make more noise still",
+    "ads_table_not_loaded": "an embedding that was never trained is not told from one that was",
+    "cells_activation_identity": "the activation is missed at the sum before it",
+    "load_large_eps": "the eps is used twice, and one place put right gives nothing back",
+    "query_queries_not_loaded": "queries that were never trained are not told from those that were",
+    "voice_linear_filters": "the filters are fixed, and the layer behind them is said to be wrong",
+}
+"""What the doctor does not say first, and what it says."""

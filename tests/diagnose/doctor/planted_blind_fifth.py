@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tests.diagnose.doctor.blind_networks_fifth import Arrays, Subject, build, loader
+from tests.diagnose.doctor.blind_networks_fifth import REAL, Arrays, Subject, build, loader
 from tests.diagnose.doctor.planting import Case, Fault, train_on
 from torch import Tensor, nn
 
@@ -508,3 +508,21 @@ def plant(name: str, subject: Subject | None = None) -> Case:
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding has one of the causes and one of the places."""
     return bool(report.findings) and FAULTS[name].is_named_by(report.findings[0])
+
+
+QUICK = ("price_thousands",)
+"""Those of which network and examination take a second or two."""
+
+NEEDS_ASSETS = {*REAL, "efficient"}
+"""Networks whose weights, or data, lie in the folder of assets."""
+
+MISSED = {
+    "fashion_one_norm_trains": "training mode is said of the network; the message names the norm",
+    "sentences_dropout": "training mode is said of the network; the message names the dropout",
+    "speech_exchanged": "it costs three answers in a hundred",
+    "vit_positions": "the patches' few weights look as they are initialized, a small table of positions does not",
+}
+"""What the doctor does not say first, and why."""
+
+WEAK = {"speech": "its first coefficient is 48 times as wide as the median one, which costs noise: a warning says so"}
+"""A network without a fault against which something is said."""

@@ -627,3 +627,8 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 
 plant, right = asking(Case, FAULTS, build)
+
+MISSED: dict[str, str] = {
+    "tcn_machine_off": "the calibration data are said to be unlike the data, which they are",
+}
+"""What the doctor does not say first, and what it says."""

@@ -813,3 +813,18 @@ def right(name: str, report: Any) -> bool:
     ):  # inputs go by this name
         return "if it sees" in first.message or "prepared already" in first.message
     return found.is_named_by(first)
+
+
+QUICK = ("price_relu", "classes_columns", "classes_missing")
+"""Those of which network and examination take a second or two."""
+
+MISSED = {
+    "films_table_lost": "a table as initialized looks like one that was trained for a little while",
+    "convnext_whole_norm": "it costs four answers in a hundred",
+    "convnext_patches_transposed": "transposing all other kernels gives back more",
+    "gru_head_bias": "all answers are off, which other units explain as well",
+    "keywords_no_logarithm": "new statistics of the first batch norm give most answers back",
+    "mobile_stem_padding": "it costs two answers in a hundred",
+    "unet_raw": "new statistics of the first batch norm give the answers back",
+}
+"""What the doctor does not say first, and why."""

@@ -893,3 +893,10 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 
 plant, right = asking(Case, FAULTS, build)
+
+MISSED: dict[str, str] = {
+    "chirps_wide": "the range given by hand is said to clip, which it does: it has no values below 0",
+    "grid_relu": "two points of a metric that is right or wrong for each sample are too few to tell",
+    "heart_bit_flipped": "the channel of the weight is named before the weight",
+}
+"""What the doctor does not say first, and what it says."""

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from tests.diagnose.doctor import planting
 from tests.diagnose.doctor.blind_networks_sixth import (
     MEAN,
+    REAL,
     STD,
     Subject,
     build,
@@ -722,3 +723,19 @@ def plant(name: str, subject: Subject | None = None) -> Case:
 def right(name: str, report: Any) -> bool:
     """Return whether the first finding has one of the causes and one of the places."""
     return bool(report.findings) and FAULTS[name].is_named_by(report.findings[0])
+
+
+MISSED: dict[str, str] = {
+    "colour_statistics_of_bytes": "inputs from 0 to 1 make the statistics fit as well, and give as many answers back",
+    "mobile_maximum": "it takes away 14 % of the loss",
+    "rhythm_clicks_widen": "that statistics differ is said first, with clicks; ranges without them would clip these",
+    "sentiment_words_moved": "it is the indices that are said to be one less",
+    "text_unmasked": "it costs one answer in a hundred",
+}
+"""What the doctor does not say first, and why."""
+
+WEAK: dict[str, str] = {"auto": "two of 16 channels of a layer are dead, which is true"}
+"""Networks without a fault against which something is said."""
+
+NEEDS_ASSETS = REAL
+"""Networks whose weights lie in the folder of assets."""

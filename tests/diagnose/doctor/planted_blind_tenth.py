@@ -649,3 +649,11 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 
 plant, right = asking(Case, FAULTS, build)
+
+MISSED: dict[str, str] = {
+    "bert_half_cased": "words that are gone leave nothing to put right",
+    "clinic_hot_pixels": "four of the samples that are held apart reach further, as some do by chance",
+    "shop_trained_on_large_facts": "the range of what is joined is said to clip, which makes most of the noise",
+    "tagger_per_tensor": "the noise of all weights together is too small to be told",
+}
+"""What the doctor does not say first, and why."""

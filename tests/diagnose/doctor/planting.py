@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -249,9 +248,3 @@ def ask_about(make: Callable[[], Case], budget: float = 60.0) -> Any:
 def accusations(report: Any) -> list[str]:
     """Return the findings of a report that are more than notes."""
     return [str(finding) for finding in report.findings if finding.severity != "note"]
-
-
-def marked(names: Iterable[str], missed: Mapping[str, str], *, strict: bool) -> list[object]:
-    """Return parameters of long tests, of which some are known to fail, and why."""
-    marks = {n: [pytest.mark.xfail(reason=why, raises=AssertionError, strict=strict)] for n, why in missed.items()}
-    return [pytest.param(name, marks=[pytest.mark.long, *marks.get(name, [])]) for name in sorted(names)]
