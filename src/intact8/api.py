@@ -127,8 +127,14 @@ def convert(sim: Simulation) -> Program:
     return _lowered(sim, None)
 
 
+def _is_reconstructed(sim: Simulation) -> bool:
+    """Return whether weights were reconstructed, here or in the simulation that the state is of."""
+    roundings = (sim.tensors[name] for node in sim.graph if (name := node.params.get("correct.rounding")) is not None)
+    return bool(sim.calibration.get("reconstructed")) or any(bool(rounding.any()) for rounding in roundings)
+
+
 def _lowered(sim: Simulation, measured: Measured | None) -> Program:
-    if sim.recipe.reconstruction_args.get("deferred") and not sim.calibration.get("reconstructed"):
+    if sim.recipe.reconstruction_args.get("deferred") and not _is_reconstructed(sim):
         why = "the recipe leaves this to you (deferred = True), and intact8.reconstruct was not called"
         remedy = "call intact8.reconstruct(sim) between calibrate and convert"
         warn(AccuracyWarning(f"the weights are not reconstructed: {why}. Remedy: {remedy}"))

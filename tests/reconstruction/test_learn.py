@@ -132,6 +132,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(method: str, tmp_path: Path
         file.write_bytes(damaged)
         with pytest.raises(InputError, match="no checkpoint"):
             intact8.reconstruct(sim, checkpoint=file)
+    torch.save({"state": {}}, file)
+    with pytest.raises(InputError, match="no checkpoint of a reconstruction. Reason: it holds no 'fingerprint'"):
+        intact8.reconstruct(sim, checkpoint=file)
     with pytest.raises(InputError, match="cannot write the checkpoint.*does not exist"):
         intact8.reconstruct(sim, checkpoint=tmp_path / "none" / "blocks.pt")
 
@@ -141,6 +144,11 @@ def test_a_reconstruction_that_was_left_to_the_caller_and_forgotten_is_told() ->
     with pytest.warns(AccuracyWarning, match=r"not reconstructed.*intact8\.reconstruct\(sim\)"):
         intact8.convert(sim)
     program = intact8.convert(intact8.reconstruct(sim))
+    again, *_ = reconstructed("residual", "adaround", deferred=True)
+    again.load_state_dict(sim.state_dict())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the weights are not reconstructed")
+        intact8.convert(again)
     for other in (nn.Linear(2, 2), program):
         with pytest.raises(StateError, match="reconstruct takes a simulation"):
             intact8.reconstruct(other)  # type: ignore[arg-type]

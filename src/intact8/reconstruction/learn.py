@@ -245,7 +245,8 @@ def resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) ->
         pickle.UnpicklingError,
     ) as error:
         what, remedy = "this is no checkpoint of a reconstruction", "delete it"
-        raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
+        why = f"it holds no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(what, where=str(checkpoint), why=why, remedy=remedy) from error
     if found != dict(fingerprint):
         what, remedy = "the checkpoint is of another reconstruction", "delete it to begin anew"
         raise InputError(
