@@ -313,6 +313,19 @@ def test_windows_of_constants_begin_where_a_cache_ends(start: bool, more: int) -
             torch.testing.assert_close(found[name], y, rtol=1e-4, atol=1e-5)
 
 
+def test_a_size_may_be_given_as_computed_of_another() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, cache: Tensor, mask: Tensor) -> Tensor:
+            keys = torch.cat([cache, x], 1)
+            return torch.softmax(x @ keys.mT + mask[:, None], -1) @ keys
+
+    past, x = Dim("past", max=24), (torch.randn(2, 1, 4), torch.randn(2, 5, 4), torch.zeros(2, 6))
+    captured = capture(Masked(), x, dynamic_shapes={"cache": {1: past}, "mask": {1: past + 1}})
+    assert captured.graph.nodes["mask"].shape == (None, "past+1") and captured.graph.dimensions == {"past": (1, 24)}
+    with pytest.raises(CaptureError, match="name the dimensions of other inputs that change with it"):
+        capture(Masked(), x, dynamic_shapes={"cache": {1: past}})
+
+
 def test_a_table_that_may_be_too_short_is_refused_with_the_limit_to_give() -> None:
     asked = {"cache": {1: Dim("past", max=99)}}
     with pytest.raises(CaptureError, match=r"row 99 of a table of 30 rows.*say how long it can be"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.simulation.test_equalization import noise, quantized
 from torch import Tensor, nn
@@ -44,6 +45,15 @@ def test_the_same_is_chosen_in_batches_of_any_size() -> None:
     assert torch.equal(whole.low, parts.low) and torch.equal(whole.high, parts.high) and whole.count == parts.count
     torch.testing.assert_close(whole.squares, parts.squares)
     assert whole.low.shape == (5,) and bool((whole.low <= 0).all())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_samples_without_a_batch_have_channels() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)).eval(), torch.randn(32, 8)
+    program = intact8.quantize(model, [*x], recipes.accurate())
+    found = torch.stack([program.run(row) for row in x])
+    assert float((found - model(x)).norm() / model(x).norm()) < 0.05
 
 
 def test_where_nothing_can_be_divided_the_usual_strength_stands() -> None:

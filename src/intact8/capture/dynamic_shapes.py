@@ -19,6 +19,9 @@ FIXED_SIZES = "fixed to the example's size"
 LIMITED = "limited to a usual length"
 """How capture's note begins of dimensions that were asked for without a limit, where the model needs one."""
 
+DERIVED = type(Dim("size") + 1)
+"""Sizes that torch.export computes of others."""
+
 UNLIMITED = 1 << 40
 """Sizes from this one on count as unlimited; torch.export's infinity is larger."""
 
@@ -80,9 +83,10 @@ class Dynamic:
                     batches.setdefault("batch" if free else _name(dim), key)
                     names.setdefault(key, {})
                     continue
-                name = _name(dim)
+                # One that is computed of another (``past + 1``) is found to be so by capture.
+                name = re.sub(r"\W", "_", f"{key}_{axis}") if type(dim) is DERIVED else _name(dim)
                 names.setdefault(key, {})[axis] = name
-                if not isinstance(dim, str):
+                if type(dim) is not DERIVED and not isinstance(dim, str):
                     bounds[name] = _bounds(dim)
         for key, axes in names.items():
             for axis, name in axes.items():

@@ -549,7 +549,10 @@ def _enter_dimensions(builder: Builder, program: ExportedProgram, layout: InputL
             builder.notes.append(f"dimension {axis} of {key} is {found}, as the model needs it")
             continue
         what = f"dimension {axis} of {key} ({wanted.names[key][axis]}) cannot change"
-        remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
+        remedy = (
+            "leave it out of dynamic_shapes, name the dimensions of other inputs that change with it, or rewrite what "
+            "depends on its size"
+        )
         raise CaptureError(what, why=f"the model needs it to be {builder.shown(size)}", remedy=remedy)
 
 

@@ -15,7 +15,7 @@ from intact8.capture.operations import HEAVY
 from intact8.simulation.equalization import Equalized, factors
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Value, real
-from intact8.simulation.smoothing import Spread, choose_strength
+from intact8.simulation.smoothing import Spread, choose_strength, with_others
 
 
 def channel_axis(node: Node) -> int:
@@ -79,7 +79,8 @@ class _Collector:
         if node.name in self.watched:
             place, axis = self.watched[node.name]
             y = real(output)
-            m = y.abs().amax([d for d in range(y.dim()) if d != axis])
+            values, others = with_others(y.abs(), axis)
+            m = values.amax(others)
             self.largest[place] = torch.maximum(self.largest[place], m) if place in self.largest else m
             self.counts[node.name] = self.counts.get(node.name, 0) + y.numel() / max(m.numel(), 1)
             if node.name in self.wanted:
@@ -150,6 +151,6 @@ def _usual_mean(means: Tensor, energies: Tensor) -> Tensor:
 def _extent(node: Node, y: Tensor, before: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
     """Return the least and largest value of every channel, with those seen before."""
     axis = channel_axis(node) % y.dim()
-    dims = [d for d in range(y.dim()) if d != axis]
+    y, dims = with_others(y, axis)
     low, high = y.amin(dims), y.amax(dims)
     return (low, high) if before is None else (torch.minimum(low, before[0]), torch.maximum(high, before[1]))

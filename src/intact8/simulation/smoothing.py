@@ -42,14 +42,20 @@ class Spread:
     @classmethod
     def of(cls, x: Tensor, axis: int) -> Spread:
         """Return that of a tensor with these channels."""
-        others = [d for d in range(x.dim()) if d != axis]
         count = x.numel() // max(1, x.shape[axis])
+        x, others = with_others(x, axis)
         return cls(x.amin(others).clamp(max=0), x.amax(others).clamp(min=0), x.double().square().sum(others), count)
 
     def with_more(self, other: Spread) -> Spread:
         """Return that of the values of both."""
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
         return Spread(low, high, self.squares + other.squares, self.count + other.count)
+
+
+def with_others(x: Tensor, axis: int) -> tuple[Tensor, list[int]]:
+    """Return a tensor and its dimensions beside that of channels: of one without others, as an unbatched sample of
+    features is, with one more."""
+    return (x, [d for d in range(x.dim()) if d != axis]) if x.dim() > 1 else (x[None], [0])
 
 
 def choose_strength(
