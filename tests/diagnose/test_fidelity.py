@@ -46,6 +46,13 @@ def test_the_first_operation_that_loses_it_is_named() -> None:
     assert row["sqnr"] < 20 < row["plain"] and program.provenance["lost"]["node"] == "2"
 
 
+def test_of_an_input_what_reads_it_is_to_be_kept_float() -> None:
+    fixed = Recipe(inputs={"*": Scheme(fixed=(1e-4, 0))})
+    with pytest.warns(AccuracyWarning, match=r'first lost at input \(input\).*keep float what reads it .*"0": None}'):
+        intact8.convert(calibrated(fixed))
+    intact8.prepare(network(), torch.randn(2, 8), Recipe(overrides={"0": None}))
+
+
 def test_weights_that_changed_after_calibration_are_named_as_the_cause() -> None:
     sim = calibrated()
     with torch.no_grad():

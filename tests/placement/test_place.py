@@ -364,6 +364,7 @@ def test_input_schemes_by_name_position_and_reader() -> None:
         ({"overrides": {"type:Conv3d": None}}, r"did you mean type:Conv2d"),
         ({"overrides": {"pool": {"activation": {"bits": 4}}}}, r"has no effect.*moves values only"),
         ({"overrides": {"pool": {"weight": {"bits": 4}}}}, r"has no effect"),
+        ({"overrides": {"x": None}}, r"no effect.*an input is float.*name what reads it: conv1"),
         ({"overrides": {"conv1": {"weight": {"bits": 12}}}}, r"overrides\['conv1'\]: 12 bits"),
         ({"overrides": {"conv1": {"weight": {"dtype": "uint8"}}}}, r"overrides\['conv1'\]: weights are"),
         ({"overrides": {"conv1": {"activation": {"granularity": "per_channel"}}}}, r"one scale per tensor"),

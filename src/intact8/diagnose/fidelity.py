@@ -394,6 +394,17 @@ def _ancestors(graph: Graph, outputs: Sequence[str]) -> set[str]:
     return found
 
 
+def _kept_float(graph: Graph, name: str) -> str:
+    """Return the advice to keep a node float, or what reads it where it is an input, which others round."""
+    if graph.nodes[name].op != "input":
+        return f'keep it float (overrides={{"{name}": None}})'
+    users = graph.users()
+    readers = [user for user in users[name] if graph.nodes[user].op != "quantize"]
+    readers += [reader for user in users[name] if graph.nodes[user].op == "quantize" for reader in users[user]]
+    overrides = ", ".join(f'"{reader}": None' for reader in dict.fromkeys(readers))
+    return f"keep float what reads it (overrides={{{overrides}}})"
+
+
 def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mapping[str, Any], trained: bool) -> str:
     worst = min(bad, key=lambda row: float(row["sqnr"]))
     plain = "" if worst["plain"] is None else f" (rounded weights and layer inputs alone: {worst['plain']:.1f} dB)"
@@ -405,7 +416,7 @@ def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mappi
         remedy = "calibrate again (intact8.calibrate(sim, data, reset=True))"
         lost_at = f"Most is lost at {where}; {lost['outgrown']}. Remedy: {remedy}"
     elif _steep(lost["before"], lost["after"]):
-        lost_at = f'It is first lost at {where}. Remedy: keep it float (overrides={{"{lost["node"]}": None}})'
+        lost_at = f"It is first lost at {where}. Remedy: {_kept_float(sim.placed.graph, lost['node'])}"
     else:
         remedy = "calibrate on more data, or with intact8.recipes.accurate()"
         lost_at = f"It is lost little by little, most at {where}. Remedy: {remedy}"

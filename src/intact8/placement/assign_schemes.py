@@ -169,6 +169,13 @@ class NodeSchemes:
                     why = "what it matches is float, moves values only, or has no weight"
                     remedy = "name the operation that computes the values, or leave the part out"
                     raise RecipeError(what, where=self._where(index), why=why, remedy=remedy)
+            named = [node for node in self.graph if rule.matches(node)] if rule.quantize is False else []
+            if named and all(node.op == "input" for node in named):
+                what, why = "this override has no effect", "an input is float, and what reads it rounds it or does not"
+                users = self.graph.users()
+                readers = dict.fromkeys(reader for node in named for reader in users[node.name])
+                remedy = f"name what reads it: {', '.join(readers)}"
+                raise RecipeError(what, where=self._where(index), why=why, remedy=remedy)
 
     def _where(self, index: int) -> str:
         return f"overrides[{self.recipe.rules[index].match!r}]"
