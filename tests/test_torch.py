@@ -60,6 +60,17 @@ def test_what_a_module_refuses() -> None:
         torch.ops.intact8.run([X, BIAS], module.number() + 1, "auto", "NCHW")
 
 
+def test_another_program_may_be_put_in_its_place() -> None:
+    module = intact8.torch.Module(PROGRAM, "reference")
+    compiled = torch.compile(module, backend="eager")
+    assert same(compiled(X, BIAS), PROGRAM.run(X, BIAS, engine="reference"))
+    other = replace(PROGRAM, outputs=PROGRAM.outputs[:1], structure=0)
+    module.program = other
+    assert same(compiled(X, BIAS), other.run(X, BIAS, engine="reference"))
+    with pytest.raises(InputError, match="quantize, intact8.convert"):
+        module.program = None  # type: ignore[assignment]
+
+
 def test_exported_graphs_find_their_program_and_no_other(tmp_path: Path) -> None:
     """Graphs name programs by what these are, as they lie in files: those of ``torch.compile`` without being asked."""
     first, twin = (intact8.torch.Module(PROGRAM, "reference") for _ in range(2))

@@ -76,6 +76,12 @@ def no_simulation(given: object, where: str) -> StateError:
     return StateError(f"{where} takes a simulation, not {type(given).__name__}", remedy=remedy)
 
 
+def not_for_export() -> StateError:
+    """Return the error for a simulation that torch traces or exports."""
+    what, why = "torch traces or exports the simulation", "it reads scales and switches in Python at every call"
+    return StateError(what, where="Simulation", why=why, remedy="export the program: intact8.convert(sim).export(path)")
+
+
 class ProgramError(IntactError):
     """A program or its file breaks the specification."""
 

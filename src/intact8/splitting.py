@@ -140,8 +140,10 @@ def _named(
             what = f"the model has no module {path!r}"
             raise RecipeError(what, where="modules", remedy="give paths as model.named_modules() lists them")
         if known[path] not in calls:
-            what = "this module is never called, only what it contains or holds"
-            raise CaptureError(what, where=path, remedy="name the modules inside it")
+            inside = any(module in calls for module in known[path].modules())
+            what = "this module is never called" + (", only what it contains or holds" if inside else " in evaluation")
+            remedy = "name the modules inside it" if inside else "leave it out: calls do not reach it"
+            raise CaptureError(what, where=path, remedy=remedy)
         yield path, _prepared(known[path], calls[known[path]], own or recipe)
 
 

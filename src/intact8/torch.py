@@ -48,15 +48,30 @@ class Module(nn.Module):
         tensor([[12, 14]], dtype=torch.uint8)
     """
 
+    _number: int | None = None
+
     def __init__(self, program: Program, engine: str = "auto", layout: str = "NCHW") -> None:
         super().__init__()
+        self.engine, self.layout = engine, layout
+        self.program = program
+
+    @property
+    def program(self) -> Program:
+        """The program. Another may be put in its place, and what is compiled is compiled anew."""
+        return self._program
+
+    @program.setter
+    def program(self, program: Program) -> None:
         require_program(program, "intact8.torch.Module")
-        self.program, self.engine, self.layout = program, engine, layout
+        self._program = program
         self._register()
 
     def _register(self) -> None:
-        self._names, self._structure, self._number = self.program.inputs, self.program.structure, self.number()
-        _modules[self._number].add(self)
+        if self._number is not None:
+            _modules[self._number].discard(self)
+        self._names, self._structure = self.program.inputs, self.program.structure
+        self._number = number = self.number()
+        _modules[number].add(self)
 
     def number(self) -> int:
         """Return what graphs know the program by. It follows from what the program is: graphs lie in files that another

@@ -251,6 +251,8 @@ def test_what_is_refused_is_named(tmp_path: Path) -> None:
     assert "missing.onnx: cannot read the file. Reason: No such file" in refused(tmp_path / "missing.onnx")
     (tmp_path / "text.onnx").write_text("no protocol buffer")
     assert "this is no ONNX file" in refused(tmp_path / "text.onnx")
+    (tmp_path / "field.onnx").write_bytes(b"\xf8\x01\x00")  # one unknown field
+    assert "this is no ONNX file" in refused(tmp_path / "field.onnx")
     assert "nothing in this graph is quantized" in refused(network(tmp_path / "float.onnx"))
     odd = write(tmp_path / "odd.onnx", [helper.make_node("Det", ["x"], ["y"], name="odd")], [], (2, 3, 3), ["y"])
     assert refused(odd).startswith("odd: the operator Det is not known")

@@ -111,6 +111,9 @@ def test_an_fx_model_that_is_dynamic(stage: str) -> None:
 
 def test_float16_weights_are_refused() -> None:
     there = ao.quantize_dynamic(nn.Sequential(nn.LSTM(3, 2)), {nn.LSTM}, dtype=torch.float16)
+    layer = ao.quantize_dynamic(nn.Sequential(nn.Linear(3, 2)), {nn.Linear}, dtype=torch.float16)
+    with pytest.raises(intact8.InputError, match="quantize the float model"):
+        intact8.migrate(layer, data=torch.randn(8, 3))
     with pytest.raises(intact8.InputError, match="float16"):
         intact8.migrate(there, example_inputs=torch.zeros(1, 1, 3))
 

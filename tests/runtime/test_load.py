@@ -160,6 +160,8 @@ def test_arguments_are_checked(path: Path) -> None:
             load(path, **wrong)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="no engine is named"):
         load(path, engine=())
+    with pytest.raises(EngineError, match="there is no engine None"):
+        load(path, engine=None)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="there is no engine 'warp'"):
         load(path, engine="warp", probe="never")
     with pytest.raises(EngineError, match="there is no engine 'onnx'"):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import intact8
 import intact8.torch
+from intact8.errors import StateError
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.torch_compile import BACKEND, backend
 
@@ -71,6 +72,21 @@ def test_changed_weights_are_converted_again() -> None:
             parameter.mul_(1.1)
     after = compiled(X)
     assert torch.equal(after, intact8.convert(sim)(X)) and not torch.equal(after, before)
+
+
+def test_other_ranges_are_converted_again() -> None:
+    sim = calibrated()
+    compiled, before = torch.compile(sim, backend="intact8"), intact8.convert(sim)(X)
+    assert torch.equal(compiled(X), before)
+    intact8.calibrate(sim, X * 3)
+    assert torch.equal(compiled(X), sim(X)) and not torch.equal(compiled(X), before)
+
+
+@pytest.mark.parametrize("way", ["trace", "export"])
+def test_a_simulation_is_not_exported(way: str) -> None:
+    sim = calibrated().eval()
+    with pytest.raises(StateError, match="export the program: intact8.convert"):
+        torch.jit.trace(sim, X) if way == "trace" else torch.export.export(sim, (X,))
 
 
 def test_one_compiled_model_trains_and_evaluates() -> None:

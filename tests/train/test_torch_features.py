@@ -126,6 +126,28 @@ def test_compiled_it_is_what_it_was(training: bool) -> None:
                 assert torch.equal(compiled(batch(step)[0]), reference(batch(step)[0]))
 
 
+class Plain(torch.optim.Optimizer):
+    """Gradient descent as older ones write it, without torch's counting."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.data.add_(p.grad.data, alpha=-1e-3)
+
+
+def test_an_optimizer_that_writes_to_data_moves_scales() -> None:
+    torch.manual_seed(0)
+    sim = intact8.prepare(Net().eval(), batch(0)[0], intact8.recipes.qat("learned"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact8.calibrate(sim, [batch(1)[0]])
+    train(sim, Plain(sim.parameters()), range(3))
+
+
 def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> None:
     torch.manual_seed(0)
     net = Net().eval()

@@ -73,7 +73,11 @@ def export(
     files = made.write(program, path, Options(uint8_input, layout, batch))
     inputs = _inputs(program, samples, uint8_input)
     want = get_runner(program, "reference").tensors(inputs)
-    found = made.runs[runtime](files, program, _ordered(inputs, layout))
+    try:
+        found = made.runs[runtime](files, program, _ordered(inputs, layout))
+    except ImportError as error:
+        what, remedy = f"{runtime} cannot be imported, which would check the file", "reinstall it"
+        raise EngineError(what, where=str(path), why=str(error), remedy=remedy) from error
     exact = runtime in made.exact
     elements, differences = compare(program, want, found, bits=exact)
     broken = next((d for d in differences if exact and not d.behind_float), None)

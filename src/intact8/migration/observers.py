@@ -109,9 +109,12 @@ def rows_on_grid(rows: Tensor, observer: Any, name: str) -> Tensor:
 def quantized_weight(weight: Tensor, name: str) -> WeightGrid:
     """Return the integers of a tensor of a quantized dtype of torch."""
     if weight.dtype != torch.qint8:
-        what = f"a weight of dtype {str(weight.dtype).removeprefix('torch.')}"
+        what = f"a weight of dtype {str(weight.dtype).removeprefix('torch.')}, where one of qint8 belongs"
         raise InputError(
-            what, where=name, why="programs hold weights in 8 bits", remedy="give the layer's float weight"
+            what,
+            where=name,
+            why="programs hold weights in 8 bits",
+            remedy="quantize the float model by intact8.quantize",
         )
     integers = weight.int_repr().cpu().numpy().astype(np.int64)
     if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):

@@ -88,6 +88,9 @@ def read_onnx(path: Path) -> ForeignGraph:
     except (DecodeError, ValueError) as error:
         raise InputError("this is no ONNX file, or a damaged one", where=str(path), why=in_short(error)) from error
     graph = model.graph
+    if not model.ir_version and not graph.node:  # protocol buffers read many bytes as nothing but unknown fields
+        why = "it has neither a version nor a graph"
+        raise InputError("this is no ONNX file, or a damaged one", where=str(path), why=why)
     if len(graph.node) > MOST_NODES:
         raise InputError(f"{len(graph.node)} nodes", where=str(path), why=f"{MOST_NODES} are read at most")
     names = [x.name for part in (graph.initializer, graph.input, graph.output) for x in part]

@@ -246,7 +246,7 @@ def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
     """Return the engines to try, in order; "auto" is all of them, fastest first.
 
     Raises:
-        EngineError: an empty sequence, or a name that no engine has.
+        EngineError: an empty sequence, or what is no engine's name.
 
     Example:
         >>> candidates("reference"), candidates("auto")[-1]
@@ -254,7 +254,7 @@ def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
     """
     if engine == "auto":
         return tuple(reversed(ENGINES))
-    names = (engine,) if isinstance(engine, str) else tuple(engine)
+    names = tuple(engine) if isinstance(engine, Sequence) and not isinstance(engine, str) else (engine,)
     if not names:
         raise EngineError("no engine is named", where="engine", remedy="engine='auto', or one or more names")
     for name in names:

@@ -18,7 +18,7 @@ from intact8.calibration.data import device_of, merged
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
 from intact8.display import Shown
-from intact8.errors import CaptureError, CaptureWarning, IntactError, InternalError, StateError, warn
+from intact8.errors import CaptureError, CaptureWarning, IntactError, InternalError, StateError, not_for_export, warn
 from intact8.fusion.fuse import Fused
 from intact8.opset.values import LARGEST_A
 from intact8.placement.place import Placed
@@ -226,6 +226,11 @@ class Simulation(Shown, Trainable):
         return self._solved_scales is not None and self._solved_scales.current(self._scales())
 
     @property
+    def solution(self) -> tuple[Snapshot | None, Snapshot | None]:
+        """What multipliers and weights were solved for last; another where they were solved again."""
+        return self._solved_scales, self._solved_weights
+
+    @property
     def current(self) -> bool:
         """Whether the simulation is resolved and no weight has changed since: what a deployable one is.
 
@@ -347,7 +352,12 @@ class Simulation(Shown, Trainable):
         """Compute the outputs, with the signature and output structure of the original model.
 
         Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
+
+        Raises:
+            StateError: torch traces or exports it.
         """
+        if torch._C._is_tracing():
+            raise not_for_export()
         if torch.compiler.is_compiling():
             from intact8.simulation.torch_compile import call_compiled
 

@@ -19,7 +19,7 @@ from torch._dynamo.backends import registry
 from torch._dynamo.symbolic_convert import InstructionTranslator
 
 from intact8 import late_binding as late
-from intact8.errors import StateError
+from intact8.errors import StateError, not_for_export
 from intact8.program.program import Program
 from intact8.simulation.numbers import SIMULATIONS
 from intact8.torch import Module
@@ -37,7 +37,7 @@ class Deployed(Module):
 
     def __init__(self, sim: Simulation) -> None:
         super().__init__(late.call("convert", sim))
-        self._simulation = ref(sim)
+        self._simulation, self._solution = ref(sim), sim.solution
 
     def number(self) -> int:
         """Return a number that no process has twice: the program changes with the simulation."""
@@ -46,13 +46,21 @@ class Deployed(Module):
     def current(self) -> Program:
         """Return the program that the simulation computes now."""
         sim = self._simulation()
-        if sim is not None and not sim.current:
-            self.program = late.call("convert", sim)
+        # One that was calibrated or reconstructed since is solved again already.
+        if sim is not None and not (sim.current and sim.solution == self._solution):
+            self._program = late.call("convert", sim)  # of one form with the one before: nothing is compiled anew
+            self._solution = sim.solution
         return self.program
 
 
 def call_compiled(sim: Simulation, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Compute the forward of a simulation inside of what ``torch.compile`` compiles."""
+    """Compute the forward of a simulation inside of what ``torch.compile`` compiles.
+
+    Raises:
+        StateError: torch.export exports it.
+    """
+    if getattr(torch.compiler, "is_exporting", bool)():
+        raise not_for_export()
     if torch.compiler.is_dynamo_compiling() and _deploys(sim.number, not sim.training):
         return sim.deployed(*args, **kwargs)
     if torch.compiler.is_dynamo_compiling() and _captures(sim.number):

@@ -74,7 +74,7 @@ class ScalePhase(nn.Module):
         self.stepped = False
         self.wrapper: weakref.ref[nn.Module] | None = None
         self.ranks = Ranks()
-        self._before: tuple[Snapshot, Snapshot] | None = None
+        self._before: tuple[Snapshot, Snapshot, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_before": None, "stepped": False, "wrapper": None, "ranks": Ranks()}
@@ -155,14 +155,16 @@ def check_learning(sim: Trainable) -> None:
     weights = [p for module in others for p in module._parameters.values() if p is not None and p.requires_grad]
     reached = [module for module in learners if module.reached]
     before = sim.scale_phase._before
-    if before is not None and reached and scales and before[1].current(scales) and not before[0].current(weights):
+    values = torch.cat([scale.detach().reshape(-1) for scale in scales]) if scales else torch.empty(0)
+    still = before is not None and before[1].current(scales) and torch.equal(before[2], values)  # some write to .data
+    if before is not None and reached and scales and still and not before[0].current(weights):
         what = f"none of the {len(scales)} learned scales moved in the last training step, but weights did"
         why = "the optimizer does not have them: it was built from other parameters"
         remedy = "build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()"
         raise StateError(what, where=learned_scales(sim)[0][0], why=why, remedy=remedy)
     for module in reached:
         module.reached = False
-    sim.scale_phase._before = Snapshot(weights), Snapshot(scales)
+    sim.scale_phase._before = Snapshot(weights), Snapshot(scales), values
 
 
 def learned_scales(sim: Trainable) -> list[tuple[str, nn.Parameter]]:

@@ -44,7 +44,7 @@ def wanted() -> Any:
 
 
 def test_results_do_not_depend_on_threads(wanted: Any) -> None:
-    for threads in (1, 2, 3, 5, 16):
+    for threads in (1, 2, 3, 5, 16, 400):
         runner = get_engine("native").prepare(network(), threads=threads)
         for count in (1, 3, 16):
             assert np.array_equal(runner({"x": X[:count]})[0], wanted[:count])

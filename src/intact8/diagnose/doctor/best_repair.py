@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,10 +77,12 @@ def _place(sim: Simulation, repair: Repair) -> str:
     node = sim.graph.nodes.get(repair.node.name, repair.node)
     parts = [part for part in node.source if part in sim.captured.graph.nodes]
     own = sim.captured.graph.nodes[parts[-1]] if len(parts) > 1 and repair.text.startswith("it computes") else None
-    return owner_of(sim, node.name) if own is None or own.op not in ACTIVATIONS or own.name != own.module else own.name
+    if own is None or own.op not in ACTIVATIONS or not re.fullmatch(rf"{re.escape(own.module)}(_\d+)?", own.name):
+        return owner_of(sim, node.name)
+    return own.module  # of several calls as of one
 
 
-ACTIVATIONS = ("relu", "unary", "clamp", "table", "prelu")
+ACTIVATIONS = ("relu", "leaky_relu", "unary", "clamp", "table", "prelu")
 """Operations of captured graphs that may be modules of their own, and become a part of the layer before them."""
 
 

@@ -272,6 +272,7 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
             if squeezes:
                 evidence["of means"] = True
             mostly = dead >= MOSTLY_DEAD * channels and (channels >= LEAST_CHANNELS or dead == channels)
+            mostly &= not squeezes or dead == channels
             severity = "error" if mostly else "warning"
             found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])

@@ -30,6 +30,9 @@ from .lower import Lowered, lower, lowered_at
 PLANS = 64
 """Plans a runner keeps; packed weights are shared between them."""
 
+MOST_THREADS = 256
+"""Threads that a call of the library uses at most."""
+
 READY = 8
 """Forms of inputs for which a runner finds the plan without checking them again."""
 
@@ -86,7 +89,7 @@ class NativeEngine:
 
         Args:
             program: a checked program.
-            threads: CPU threads of a call; None: as many as this process may use.
+            threads: CPU threads of a call, of which it uses 256 at most; None: as many as this process may use.
 
         Raises:
             EngineError: the library is missing, or refuses the plan; or ``threads`` is below 1.
@@ -96,7 +99,7 @@ class NativeEngine:
             raise EngineError("the native engine cannot run", why=reason, remedy="see the reason")
         if threads is not None and threads < 1:
             raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
-        return NativeRunner(program, threads or cpu.count())
+        return NativeRunner(program, min(threads or cpu.count(), MOST_THREADS))
 
 
 @dataclass(frozen=True)
