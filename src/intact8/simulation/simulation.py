@@ -356,12 +356,12 @@ class Simulation(Shown, Trainable):
         Raises:
             StateError: torch traces or exports it.
         """
-        if torch._C._is_tracing():
-            raise not_for_export()
         if torch.compiler.is_compiling():
             from intact8.simulation.torch_compile import call_compiled
 
             return call_compiled(self, args, kwargs)
+        if torch._C._is_tracing():
+            raise not_for_export()
         return self.call(args, kwargs)
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
