@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -124,6 +124,39 @@ class MetricTargets(Targets):
         return torch.as_tensor(found, dtype=torch.float64).reshape(-1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchMetricTargets(MetricTargets):
+    """Targets that a metric of whole batches knows, as R² or an area under a curve, of which single samples have none.
+
+    What a part of a batch contributes is told by the metric without it (Quenouille's jackknife): of K parts, K times
+    the metric less K − 1 times that without the part. The contributions' mean is the metric, but for a bias of 1/K², and
+    samples stand for them so that the standard error of the mean is that of K contributions.
+    """
+
+    def score(self, output: Tensor) -> float:
+        """Return the mean of the metric over the batches; 0 where it gives no number."""
+        value = self.of_batches(output)
+        return 0.0 if math.isnan(value) else value
+
+    def _of(self, rows: Tensor, batch: Chunk) -> Tensor:
+        count = len(batch)
+        parts = torch.arange(count).chunk(min(PARTS, count))
+        try:
+            whole = float(self._called(rows, batch.batch).mean())
+            if len(parts) < 2:
+                return torch.full((count,), whole, dtype=torch.float64)
+            without = [torch.cat([p for p in parts if p is not part]) for part in parts]
+            left = torch.stack([self._called(rows[i], cut(batch.batch, i, count)).mean() for i in without])
+        except FAILS:
+            return torch.zeros(count, dtype=torch.float64)
+        apart = (len(parts) - 1) * (left.mean() - left) * math.sqrt(count / len(parts))
+        return whole + apart.repeat_interleave(torch.tensor([len(part) for part in parts]))
+
+
+PARTS = 8
+"""Parts of a batch of which each is left out once."""
+
+
 def share_by_metric(exact: FloatOutputs) -> float | None:
     """Return how far the metric goes from that of answers to other samples to 1; None where it is not from 0 to 1."""
     if exact.metric is None or isinstance(exact.metric, str):
@@ -152,13 +185,20 @@ def metric_targets(exact: FloatOutputs, samples: Samples, inputs: int) -> Metric
         return None
     rows = torch.cat([targets.taken(ys) for ys in exact.outputs])
     found, others = targets.rights(rows), targets.rights(rows.roll(max(1, len(rows) // 2), 0))
-    if not 0 <= float(found.min()) <= float(found.max()) <= 1:
-        return None
-    if abs(float(found.mean()) - exact.score) > NO_MEAN:
-        return None
+    single = 0 <= float(found.min()) <= float(found.max()) <= 1
+    if not single or abs(float(found.mean()) - exact.score) > NO_MEAN:
+        return _of_whole_batches(targets, exact, rows)
     if float(others.mean()) > float(found.mean()) - NO_MEAN and float(found.mean()) > TRIVIAL:
         return None
     return replace(targets, guessed=float(others.clamp(0, 1).mean()))
+
+
+def _of_whole_batches(targets: MetricTargets, exact: FloatOutputs, rows: Tensor) -> BatchMetricTargets | None:
+    """Return targets of a metric from 0 to 1 that says nothing of single samples; None where it says nothing at all."""
+    whole = BatchMetricTargets(**{f.name: getattr(targets, f.name) for f in fields(targets)})
+    others = whole.of_batches(rows.roll(max(1, len(rows) // 2), 0))
+    known = 0 <= exact.score <= 1 and 0 <= others <= 1 and others <= max(exact.score, TRIVIAL)
+    return replace(whole, guessed=others) if known else None
 
 
 def of_batches(exact: FloatOutputs, samples: Samples, inputs: int) -> MetricTargets | None:

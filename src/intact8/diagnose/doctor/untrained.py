@@ -86,7 +86,8 @@ def untrained(sim: Simulation) -> list[Finding]:
 
 def _of_length_one(sim: Simulation) -> list[Finding]:
     """Return findings of layers of which every row has the length 1, where other layers have rows of any length."""
-    layers = {n.name: n.params["weight"] for n in sim.graph if n.op in ("conv", "linear") and "weight" in n.params}
+    kinds = ("conv", "linear", "embedding")
+    layers = {n.name: n.params["weight"] for n in sim.graph if n.op in kinds and "weight" in n.params}
     found = []
     for name, weight in layers.items():
         rows = sim.tensors[weight].detach().double().flatten(1)
@@ -231,12 +232,12 @@ def _copied_tables(sim: Simulation) -> list[Finding]:
 
 
 def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
-    """Return findings of layers whose names differ in numbers only and whose weights are another's, bit by bit."""
+    """Return findings of layers whose weights are another's, bit by bit, and not the same parameter."""
     alike: dict[tuple[Any, ...], list[Node]] = defaultdict(list)
     for node in sim.graph:
         weight = sim.tensors[node.params["weight"]].detach() if "weight" in node.params else torch.zeros(0)
         if node.op != "batch_norm" and weight.dim() > 1 and weight.numel() >= LEAST and node.name not in told:
-            alike[kind_of(node.name), weight.shape, float(weight.double().sum())].append(node)
+            alike[weight.shape, float(weight.double().sum())].append(node)
     found = []
     for nodes in alike.values():
         first, *others = nodes
