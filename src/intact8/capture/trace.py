@@ -77,7 +77,7 @@ class Captured(HoldsSpecs):
         marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
         untrained: parameters that nothing follows: what is computed from them was computed once.
         fixed: numbers, indices and conditions of the graph that were computed from parameters and buffers at capture.
-        checksums: of the parameters at capture, by state-dict name; see :func:`checksum`.
+        checksums: of parameters, and of buffers but statistics, at capture, by state-dict name; see :func:`checksum`.
         questions: what the model's code asks of sizes; none are left when the graph is known to agree with the model.
     """
 
@@ -126,6 +126,9 @@ class Captured(HoldsSpecs):
         leaves = [outputs[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
         return pytree.tree_unflatten(leaves, self.out_spec)
 
+
+STATISTICS = ("running_mean", "running_var")
+"""Ends of names of buffers that training changes."""
 
 PLACES = 1 << 20
 """Elements that a checksum takes at a time."""
@@ -457,6 +460,7 @@ def _build(
             why = "programs have no empty tensors"
             raise CaptureError(what, where=n.module or n.name, why=why, remedy="leave out what is computed from it")
     fixed = builder.fixed_values()
+    held = parameters | {n: t for n, t in buffers.items() if t.is_floating_point() and not n.endswith(STATISTICS)}
     used = {name for n in graph for name in n.params.values()}
     derived = {name: how for name, how in builder.derived.items() if name in used}
     used |= {name for how in derived.values() for name in how.sources}
@@ -476,7 +480,7 @@ def _build(
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
         tuple(sorted({*builder.once, *(name for f in fixed for name in f.sources if name in parameters)} - used)),
         fixed,
-        {name: checksum(parameter) for name, parameter in parameters.items()},
+        {name: checksum(tensor) for name, tensor in held.items()},
         tuple(dict.fromkeys(builder.questions)),
     )
 

@@ -817,3 +817,9 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 plant, right = asking(Case, FAULTS, build)
+
+MISSED: dict[str, str] = {
+    "organ_rise_four_times": "another scale takes away half of the loss only, and the mean for the maximum is named",
+    "rides_clock_of_twelve_hours": "hours that are gone leave nothing to put right",
+}
+"""What the doctor does not say first, and what it says."""

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 from tests.diagnose.doctor import (
+    planted_blind_eighteenth,
     planted_blind_eighth,
     planted_blind_fifteenth,
     planted_blind_fifth,
@@ -45,6 +46,7 @@ SETS = (
     planted_blind_fifteenth,
     planted_blind_sixteenth,
     planted_blind_seventeenth,
+    planted_blind_eighteenth,
 )
 
 

@@ -77,19 +77,22 @@ def _scores(graph: Graph) -> Iterator[Repair]:
     found = [(node, _before(graph, node, "matmul")) for node in graph if node.op == "softmax"]
     pairs = [(node, product) for node, product in found if product is not None]
     scores = list({product.name: product for _, product in pairs}.values())
-    sizes = {graph.nodes[node.inputs[0]].shape[-1] for node in scores}
-    size = next(iter(sizes)) if len(sizes) == 1 else None
-    if not isinstance(size, int) or size < 2:
+    sizes = known([graph.nodes[node.inputs[0]].shape[-1] for node in scores])
+    if len(sizes) < len(scores) or min(sizes, default=0) < 2:
         return
+    what = f"the root of {sizes[0]}, the size of a head" if len(set(sizes)) == 1 else "the root of the size of a head"
     divided = {product.name for softmax, product in pairs if _scaled(graph, softmax, product)}
-    for factor, how in ((size**-0.5, "divided"), (size**0.5, "multiplied")):
-        text = f"scores of attention are {how} by the root of {size}, the size of a head"
+    for power, how in ((-0.5, "divided"), (0.5, "multiplied")):
+        text = f"scores of attention are {how} by {what}"
         unusual = not divided and how == "divided"
-        parts = [Repair("wrong_setting", text, node, gain=factor, unusual=unusual) for node in scores]
+        parts = [
+            Repair("wrong_setting", text, node, gain=size**power, unusual=unusual)
+            for node, size in zip(scores, sizes, strict=True)
+        ]
         yield replace(parts[0], also=tuple(parts[1:]))
-    for product in scores:
+    for product, size in zip(scores, sizes, strict=True):
         if divided and product.name not in divided:
-            text = f"its scores are divided by the root of {size}, the size of a head, as elsewhere"
+            text = f"its scores are divided by {what}, as elsewhere"
             yield Repair("wrong_setting", text, product, gain=size**-0.5, unusual=True)
 
 
@@ -149,10 +152,14 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
 def _packed_by_head(
     node: Node, behind: Sequence[Node], graph: Graph, users: Users, tensors: Mapping[str, Tensor]
 ) -> Iterator[Repair]:
-    """Yield a layer of which thirds are taken and then divided into heads, as packed head by head."""
+    """Yield a layer of which thirds are taken with these in another order, or as packed head by head."""
     thirds = len(behind) == 3 and all(n.op == "slice" and n.attrs["axis"] == len(node.shape) - 1 for n in behind)
     heads = {n.shape[-2] for third in behind if thirds for n in read_by(third, graph, users) if n.op == "reshape"}
     rows = len(tensors[node.params["weight"]])
+    for order in list(permutations(range(3)))[1:] if thirds and rows % 3 == 0 else ():
+        moved = torch.arange(rows).reshape(3, -1)[list(order)].flatten()
+        text = f"queries, keys and values lie in the order {order}"
+        yield Repair("wrong_weights", text, node, rows_reordered(node, moved, tensors))
     count = heads.pop() if len(heads) == 1 else 0
     if isinstance(count, int) and count > 1 and rows % (3 * count) == 0:
         order = torch.arange(rows).reshape(count, 3, -1).transpose(0, 1).flatten()

@@ -40,8 +40,8 @@ trained networks stay below 2."""
 VANISHED = 1e-3
 """What the median row of a layer makes of unit inputs below which its weights have vanished."""
 
-FEW = 1000
-"""One weight in so many may be exceptional, and one at least."""
+FEW, BITS = 1000, 100
+"""One weight in so many may be exceptional, and one at least; and up to three, one in so many at most."""
 
 FEW_ROWS = 8
 """Rows of a table, at most and one in so many, that may be exceptional."""
@@ -156,7 +156,7 @@ def _exploded_weights(name: str, weight: Tensor) -> Finding | None:
     if weight.numel() < LEAST:
         return None
     size = weight.abs().double().reshape(-1)
-    few = max(1, len(size) // FEW)
+    few = max(1, len(size) // FEW, min(3, len(size) // BITS))
     largest, where = size.topk(few + 1)
     rest = float(largest[-1])
     if not float(largest[0]) > EXPLODED * rest:

@@ -132,7 +132,7 @@ def _common(ys: Sequence[Tensor]) -> float:
 
     It says nothing of a sample, and would hide all noise.
     """
-    if ys[0].dim() != 2 or ys[0].shape[1] < 2 or not ys[0].is_floating_point():
+    if ys[0].dim() < 2 or ys[0].shape[1] < 2 or not ys[0].is_floating_point():
         return 0.0
     y = torch.cat(list(ys)).double()
     mean, power = float(y.mean()), float(y.square().mean())

@@ -129,8 +129,8 @@ class BatchMetricTargets(MetricTargets):
     """Targets that a metric of whole batches knows, as R² or an area under a curve, of which single samples have none.
 
     What a part of a batch contributes is told by the metric without it (Quenouille's jackknife): of K parts, K times
-    the metric less K − 1 times that without the part. The contributions' mean is the metric, but for a bias of 1/K², and
-    samples stand for them so that the standard error of the mean is that of K contributions.
+    the metric less K − 1 times that without the part. Samples stand for the contributions so that the standard error of
+    their mean is that of K contributions.
     """
 
     def score(self, output: Tensor) -> float:

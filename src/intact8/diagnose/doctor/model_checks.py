@@ -221,8 +221,8 @@ def changed_since(model: nn.Module, sim: Simulation) -> list[Finding]:
     if not changed:
         return []
     message = (
-        f"{len(changed)} of {len(sums)} parameters of the model have changed since the simulation was made, "
-        f"{changed[0]} first: the simulation is of another network"
+        f"{len(changed)} of {len(sums)} parameters and buffers of the model have changed since the simulation was "
+        f"made, {changed[0]} first: the simulation is of another network"
     )
     remedy = "make it of the present model: intact8.prepare and intact8.calibrate again, before any training of it"
     return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence={"parameters": changed[:10]})]

@@ -23,6 +23,7 @@ from intact8.diagnose.doctor.structural_repairs import (
     SQUARED,
     UNCHANGED,
     function_of,
+    kind_of,
     only_source,
     otherwise,
     with_function,
@@ -129,7 +130,10 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
     now, foldable = function_of(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     if usual and now != usual and node.op == "table" and not node.params:
-        yield with_function(node, usual, f"it computes {word_of(usual)}, as elsewhere in the network")
+        like = [n for n in graph if kind_of(n.name) == kind_of(node.name) and n.name != node.name]
+        unusual = bool(like) and all(function_of(n) == usual for n in like)
+        text = f"it computes {word_of(usual)}, as elsewhere in the network"
+        yield with_function(node, usual, text, unusual=unusual)
     elif usual and now != usual and foldable and silent and "act.weight" not in node.params:
         yield with_function(node, usual, f"{word_of(usual)} follows, as elsewhere in the network")
     elif not usual and node.op in AFFINE and silent:  # somebody may have lost them all

@@ -39,6 +39,10 @@ SPARSE, EMPTY = 0.3, 0.1
 same where all weights of some inputs are 0."""
 
 
+ZEROS = "nothing but zeros"
+"""What a lost layer holds."""
+
+
 def untrained(sim: Simulation) -> list[Finding]:
     """Return findings of layers whose weights are no result of training: warnings, as answers may be right anyway.
 
@@ -121,7 +125,7 @@ def _weight_shape(sim: Simulation, node: Node) -> torch.Size | None:
 def _numbers(weight: Tensor) -> str:
     """Return in words that weights are numbers that no training ends with: zeros, or whole numbers; else ""."""
     if not bool(weight.any()):
-        return "nothing but zeros"
+        return ZEROS
     whole = bool((weight == weight.round()).all())
     share = float((weight == 0).double().mean())
     return f"whole numbers only, {share:.0%} of them zeros, as after a cast to integers" if whole else ""
