@@ -156,9 +156,9 @@ def _packed_by_head(
     thirds = len(behind) == 3 and all(n.op == "slice" and n.attrs["axis"] == len(node.shape) - 1 for n in behind)
     heads = {n.shape[-2] for third in behind if thirds for n in read_by(third, graph, users) if n.op == "reshape"}
     rows = len(tensors[node.params["weight"]])
-    for order in list(permutations(range(3)))[1:] if thirds and rows % 3 == 0 else ():
-        moved = torch.arange(rows).reshape(3, -1)[list(order)].flatten()
-        text = f"queries, keys and values lie in the order {order}"
+    for other in list(permutations(range(3)))[1:] if thirds and rows % 3 == 0 else ():
+        moved = torch.arange(rows).reshape(3, -1)[list(other)].flatten()
+        text = f"queries, keys and values lie in the order {other}"
         yield Repair("wrong_weights", text, node, rows_reordered(node, moved, tensors))
     count = heads.pop() if len(heads) == 1 else 0
     if isinstance(count, int) and count > 1 and rows % (3 * count) == 0:
