@@ -320,12 +320,16 @@ def test_a_metric_judges_answers_of_a_form_of_its_own() -> None:
     def near(outputs: dict[str, Tensor], labels: Tensor) -> Tensor:
         return ((outputs["box"] - labels[:, :4]).abs().amax(1) < 0.2).double()
 
+    def explained(outputs: dict[str, Tensor], labels: Tensor) -> Tensor:
+        """Return R², of which single samples have none."""
+        return (1 - (outputs["box"] - labels[:, :4]).square().sum() / labels[:, :4].var(0).sum() / len(labels)).clamp(0)
+
     torch.manual_seed(1)
     x, net = torch.randn(192, 1, 8, 8), Boxes().eval()
     with torch.no_grad():
         y = torch.cat([net(x)["box"], torch.ones(192, 1)], 1)  # a form of its own
         net.conv.weight.data = net.conv.weight.data.flip(2, 3).contiguous()
-    for metric in (near, lambda outputs, labels: near(outputs, labels).mean()):
+    for metric in (near, lambda outputs, labels: near(outputs, labels).mean(), explained):
         report = intact8.doctor(net, [(x, y)], metric=metric, remedies=False, seconds=0)
         first = report.findings[0]
         assert (first.place, first.cause) == ("conv", "wrong_weights"), [str(f) for f in report.findings[:3]]
@@ -452,3 +456,38 @@ def test_another_number_of_heads() -> None:
         finding = Bed(bad, x, answered(good, x)).said()
         assert "attention has 2 heads, not 4, in 1 places" in finding.message, str(finding)
         assert finding.evidence["recovers"] > 0.8
+
+
+def test_copies_and_rows_of_length_one_are_told_whatever_their_names_are() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.table, self.demand, self.state = nn.Embedding(24, 8), nn.Linear(8, 16), nn.Linear(8, 16)
+            self.fc = nn.Linear(32, 3)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.table(ids)
+            y: Tensor = self.fc(torch.cat([self.demand(x).relu(), self.state(x).relu()], 1))
+            return y
+
+    net = Heads()
+    for weight in net.parameters():
+        nn.init.normal_(weight, std=0.7)
+    ids = torch.randint(24, (32,))
+    assert not untrained(Bed(net, ids).sim)
+    net.state.load_state_dict(net.demand.state_dict())
+    net.table.weight.data = nn.functional.normalize(net.table.weight.data)
+    said = {finding.place: finding.message for finding in untrained(Bed(net, ids).sim)}
+    assert "are those of demand, bit by bit" in said["state"] and "has the length 1" in said["table"]
+
+
+def test_flipped_bits_of_a_small_layer_are_told() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 3)), torch.randn(32, 24)
+    with torch.no_grad():
+        for place in ((3, 5), (30, 17), (41, 2)):
+            net[0].weight[place] = 60.0
+    report = intact8.doctor(net.eval(), x, remedies=False, seconds=0)
+    found = [finding for finding in report.findings if finding.cause == "exploded_weight"]
+    assert [finding.place for finding in found] == ["0"] and "3 of 1152 weights" in found[0].message
