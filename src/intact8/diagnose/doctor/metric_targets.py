@@ -197,7 +197,7 @@ def _of_whole_batches(targets: MetricTargets, exact: FloatOutputs, rows: Tensor)
     """Return targets of a metric from 0 to 1 that says nothing of single samples; None where it says nothing at all."""
     whole = BatchMetricTargets(**{f.name: getattr(targets, f.name) for f in fields(targets)})
     others = whole.of_batches(rows.roll(max(1, len(rows) // 2), 0))
-    known = 0 <= exact.score <= 1 and 0 <= others <= 1 and others <= max(exact.score, TRIVIAL)
+    known = 0 <= exact.score <= 1 and 0 <= others <= min(1.0, exact.score + NO_MEAN)  # else less of it is better
     return replace(whole, guessed=others) if known else None
 
 
