@@ -17,6 +17,8 @@ import torch._dynamo
 from torch import Tensor, fx, nn
 from torch._dynamo.backends import registry
 from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
 from intact8 import late_binding as late
 from intact8.errors import StateError, not_for_export
@@ -59,13 +61,18 @@ def call_compiled(sim: Simulation, args: Sequence[Any], kwargs: dict[str, Any]) 
     Raises:
         StateError: torch.export exports it.
     """
-    if getattr(torch.compiler, "is_exporting", bool)():
+    # Of threads, torch tells nobody which one exports.
+    if getattr(torch.compiler, "is_exporting", bool)() and any(map(_is_fake, tree_leaves((args, kwargs)))):
         raise not_for_export()
     if torch.compiler.is_dynamo_compiling() and _deploys(sim.number, not sim.training):
         return sim.deployed(*args, **kwargs)
     if torch.compiler.is_dynamo_compiling() and _captures(sim.number):
         return _run_uncompiled(sim.step, *args, **kwargs)
     return _run_uncompiled(sim.call, args, kwargs)
+
+
+def _is_fake(x: Any) -> bool:
+    return isinstance(x, FakeTensor)
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]

@@ -241,7 +241,7 @@ def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
     for node in sim.graph:
         weight = sim.tensors[node.params["weight"]].detach() if "weight" in node.params else torch.zeros(0)
         if node.op != "batch_norm" and weight.dim() > 1 and weight.numel() >= LEAST and node.name not in told:
-            alike[weight.shape, float(weight.double().sum())].append(node)
+            alike[node.op, weight.shape, float(weight.double().sum())].append(node)
     found = []
     for nodes in alike.values():
         first, *others = nodes
