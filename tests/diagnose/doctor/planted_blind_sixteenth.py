@@ -624,7 +624,6 @@ SOUND: dict[str, Callable[[], Case]] = {
 plant, right = asking(Case, FAULTS, build)
 
 MISSED: dict[str, str] = {
-    "clean_slopes_lost": "slopes of their own in four layers are made up for by other units of the answers",
     "lander_rate_too_high": "the channels that died of it are named",
     "machine_relu": "the metric is of batches, so that no repair is measured",
 }

@@ -491,3 +491,14 @@ def test_flipped_bits_of_a_small_layer_are_told() -> None:
     report = intact8.doctor(net.eval(), x, remedies=False, seconds=0)
     found = [finding for finding in report.findings if finding.cause == "exploded_weight"]
     assert [finding.place for finding in found] == ["0"] and "3 of 1152 weights" in found[0].message
+
+
+def test_slopes_that_were_lost_are_told() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(24, 48), nn.PReLU(48), nn.Linear(48, 3)), torch.randn(32, 24)
+    for weight in (net[0].weight, net[2].weight):
+        nn.init.normal_(weight, std=0.3)
+    assert not [f for f in untrained(Bed(net, x).sim) if f.place == "1"]
+    nn.init.zeros_(net[1].weight)
+    (found,) = (f for f in untrained(Bed(net, x).sim) if f.place == "1")
+    assert found.cause == "wrong_weights" and "slopes of 0 only" in found.message

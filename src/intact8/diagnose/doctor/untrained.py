@@ -80,12 +80,28 @@ def untrained(sim: Simulation) -> list[Finding]:
         *_copied_layers(sim, {f.place for f in found}),
         *_copied_tables(sim),
         *_of_length_one(sim),
+        *_lost_slopes(sim),
     ]
     found += _emptied(sim, {f.place for f in found})
     found = [replace(f, severity="warning") for f in found] + [
         replace(f, severity="note") for f in (*_untouched(sim), *_tables_as_begun(sim))
     ]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
+
+
+def _lost_slopes(sim: Simulation) -> list[Finding]:
+    """Return findings of PReLUs whose slopes are all 0, as of ReLUs: they begin with 0.25, and training moves each."""
+    found = []
+    for node in sim.graph:
+        name = node.params.get("act.weight") or (node.params.get("weight") if node.op == "prelu" else None)
+        if name is not None and not bool(sim.tensors[name].detach().any()):
+            parts = [part for part in node.source if part in sim.captured.graph.nodes]
+            place = parts[-1] if len(parts) > 1 else node.name
+            found.append(weight_finding("wrong_weights", place, f"{name} {LOST_SLOPES}", numbers=LOST_SLOPES))
+    return found
+
+
+LOST_SLOPES = "holds slopes of 0 only, which makes a ReLU of it"
 
 
 def _of_length_one(sim: Simulation) -> list[Finding]:
