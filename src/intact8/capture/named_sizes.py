@@ -308,8 +308,7 @@ class NamedSizes:
         of, ratio = self._computed(expr, names), Fraction(factor).limit_denominator(LARGEST_RATIO)
         if of is None or ratio <= 0:
             return None
-        known = all(name in self.bounds for name in names_of(of))
-        most = limits_of(of, self.bounds)[1] if known else None
+        most = limits_of(of, self.bounds)[1] if self._has_limits(of) else None
         sizes = np.arange(1 + min(LARGEST_SCALED, LARGEST_SCALED if most is None else most))
         products, up = sizes * factor, ratio.denominator - 1 if kind == "CeilToInt" else 0
         exact = (sizes * ratio.numerator + up) // ratio.denominator
@@ -321,11 +320,10 @@ class NamedSizes:
         """Return the larger of a number and a size, whose names get least sizes where that is the larger one in the
         example only; None where it is not known which that is."""
         if isinstance(dim, str):
-            known = all(name in self.bounds for name in names_of(dim))
+            known = self._has_limits(dim)
             if not known or (least_of(dim, self.bounds) or 0) >= least:
                 return dim if known else None
-            counts = {name: self.counts[symbol] for symbol, name in self.symbols.items() if name in names_of(dim)}
-            if len(counts) < len(names_of(dim)) or size_of(dim, counts) < least:
+            if self._in_example(dim) < least:
                 return None
             self.raise_least(dim, least)
             return dim
@@ -336,22 +334,28 @@ class NamedSizes:
         example only; None where it is not known which that is."""
         if not isinstance(dim, str):
             return None if dim is None else min(dim, most)
-        names = names_of(dim)
-        if not all(name in self.bounds for name in names):
+        if not self._has_limits(dim):
             return None
         least, largest = limits_of(dim, self.bounds)
         if least >= most or (largest is not None and largest <= most):
             return most if least >= most else dim
-        counts = {name: self.counts[symbol] for symbol, name in self.symbols.items() if name in names}
-        if len(counts) < len(names):
-            return None
-        if size_of(dim, counts) >= most:
+        size = self._in_example(dim)
+        if size >= most:
             self.raise_least(dim, most)
             return most
-        if [dim] != names or largest is not None:
+        if size < 0 or [dim] != names_of(dim) or largest is not None:
             return None
         self.bounds[dim] = (least, most)
         return dim
+
+    def _has_limits(self, dim: int | str) -> bool:
+        return all(name in self.bounds for name in names_of(dim))
+
+    def _in_example(self, dim: str) -> int:
+        """Return the size that the example has; −1 where it is not known."""
+        names = names_of(dim)
+        counts = {name: self.counts[symbol] for symbol, name in self.symbols.items() if name in names}
+        return size_of(dim, counts) if len(counts) == len(names) else -1
 
     def difference_of(self, expr: Any) -> int | str | None:
         """Return a size that is computed of named dimensions, and may shrink with them; None for others."""

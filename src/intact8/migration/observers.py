@@ -110,12 +110,8 @@ def quantized_weight(weight: Tensor, name: str) -> WeightGrid:
     """Return the integers of a tensor of a quantized dtype of torch."""
     if weight.dtype != torch.qint8:
         what = f"a weight of dtype {str(weight.dtype).removeprefix('torch.')}, where one of qint8 belongs"
-        raise InputError(
-            what,
-            where=name,
-            why="programs hold weights in 8 bits",
-            remedy="quantize the float model by intact8.quantize",
-        )
+        why, remedy = "programs hold weights in 8 bits", "quantize the float model by intact8.quantize"
+        raise InputError(what, where=name, why=why, remedy=remedy)
     integers = weight.int_repr().cpu().numpy().astype(np.int64)
     if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return WeightGrid(name, integers, np.array([weight.q_scale()]), np.array([weight.q_zero_point()]))

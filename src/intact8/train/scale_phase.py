@@ -154,14 +154,16 @@ def check_learning(sim: Trainable) -> None:
     others = (module for module in modules if not isinstance(module, LearnedScale))
     weights = [p for module in others for p in module._parameters.values() if p is not None and p.requires_grad]
     reached = [module for module in learners if module.reached]
-    before = sim.scale_phase._before
     values = torch.cat([scale.detach().reshape(-1) for scale in scales]) if scales else torch.empty(0)
-    still = before is not None and before[1].current(scales) and torch.equal(before[2], values)  # some write to .data
-    if before is not None and reached and scales and still and not before[0].current(weights):
-        what = f"none of the {len(scales)} learned scales moved in the last training step, but weights did"
-        why = "the optimizer does not have them: it was built from other parameters"
-        remedy = "build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()"
-        raise StateError(what, where=learned_scales(sim)[0][0], why=why, remedy=remedy)
+    before = sim.scale_phase._before
+    if before is not None and reached and scales:
+        old_weights, old_scales, old_values = before
+        still = old_scales.current(scales) and torch.equal(old_values, values)  # some optimizers write to .data
+        if still and not old_weights.current(weights):
+            what = f"none of the {len(scales)} learned scales moved in the last training step, but weights did"
+            why = "the optimizer does not have them: it was built from other parameters"
+            remedy = "build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()"
+            raise StateError(what, where=learned_scales(sim)[0][0], why=why, remedy=remedy)
     for module in reached:
         module.reached = False
     sim.scale_phase._before = Snapshot(weights), Snapshot(scales), values

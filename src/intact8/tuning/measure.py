@@ -72,11 +72,9 @@ class Measurement:
         self.engine, self.batch_size, self.seconds = engine, batch_size, seconds
         self.float_score = objective.measure(model)
         if not math.isfinite(self.float_score):
-            what, why = (
-                f"{objective.name} of the float network is {self.float_score}",
-                "nothing can be compared with it",
-            )
-            raise InputError(what, where="tune", why=why, remedy="give data and a metric that tell a number of it")
+            what = f"{objective.name} of the float network is {self.float_score}"
+            remedy = "give data and a metric that tell a number of it"
+            raise InputError(what, where="tune", why="nothing can be compared with it", remedy=remedy)
         self._start: Program | None = None
         self._times: dict[tuple[object, ...], float] = {}
         self._probe: list[list[Tensor]] = []

@@ -526,3 +526,6 @@ MISSED = {
 
 WEAK = {"speech": "its first coefficient is 48 times as wide as the median one, which costs noise: a warning says so"}
 """A network without a fault against which something is said."""
+
+STRICT = True
+"""What is missed is to be missed: a test that passes all the same fails."""

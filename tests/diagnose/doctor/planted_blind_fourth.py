@@ -828,3 +828,6 @@ MISSED = {
     "unet_raw": "new statistics of the first batch norm give the answers back",
 }
 """What the doctor does not say first, and why."""
+
+BUDGET = 120.0
+"""Seconds that the doctor has."""

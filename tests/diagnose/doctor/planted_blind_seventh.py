@@ -722,3 +722,6 @@ MISSED: dict[str, str] = {
 
 WEAK: dict[str, str] = {"dense": "parts that are joined differ in width, which makes most of the noise"}
 """Networks without a fault against which something is said."""
+
+STRICT = True
+"""What is missed is to be missed: a test that passes all the same fails."""

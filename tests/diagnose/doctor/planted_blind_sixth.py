@@ -739,3 +739,6 @@ WEAK: dict[str, str] = {"auto": "two of 16 channels of a layer are dead, which i
 
 NEEDS_ASSETS = REAL
 """Networks whose weights lie in the folder of assets."""
+
+STRICT = True
+"""What is missed is to be missed: a test that passes all the same fails."""

@@ -2,7 +2,7 @@
 
 A set has ``FAULTS`` and ``SOUND`` networks. ``MISSED`` tells of which faults the doctor says something else, ``WEAK``
 of which sound networks it says something; ``QUICK`` are faults that take a second or two, and ``NEEDS_ASSETS`` networks
-with weights or data in the folder of assets.
+with weights or data in the folder of assets; ``STRICT`` where what is missed must be, and ``BUDGET`` in seconds.
 """
 
 from __future__ import annotations
@@ -56,23 +56,27 @@ def parameters(part: str, failing: str) -> list[object]:
     for planted in SETS:
         names: Iterable[str] = getattr(planted, part)
         reasons: Mapping[str, str] = getattr(planted, failing, {})
+        strict = getattr(planted, "STRICT", False)
         for name in sorted(names):
-            marks = (
-                [pytest.mark.xfail(reason=why, raises=AssertionError, strict=False)]
-                if (why := reasons.get(name))
-                else []
-            )
+            marks = []
+            if name in reasons:
+                marks.append(pytest.mark.xfail(reason=reasons[name], raises=AssertionError, strict=strict))
             if part == "SOUND" or name not in getattr(planted, "QUICK", ()):
                 marks.append(pytest.mark.long)
             found.append(pytest.param(planted, name, marks=marks, id=f"{planted.__name__.rpartition('_')[2]}-{name}"))
     return found
 
 
+def budget(planted: ModuleType) -> dict[str, float]:
+    """Return what a set says of the doctor's time."""
+    return {"budget": planted.BUDGET} if hasattr(planted, "BUDGET") else {}
+
+
 @pytest.mark.parametrize(("planted", "name"), parameters("FAULTS", "MISSED"))
 def test_right_first(planted: ModuleType, name: str, request: pytest.FixtureRequest) -> None:
     if planted.FAULTS[name].subject in getattr(planted, "NEEDS_ASSETS", ()):
         request.getfixturevalue("assets")
-    report = ask_about(lambda: planted.plant(name))
+    report = ask_about(lambda: planted.plant(name), **budget(planted))
     assert planted.right(name, report), [str(finding) for finding in report.findings[:3]]
 
 
@@ -82,4 +86,4 @@ def test_nothing_is_said_against_a_sound_network(
 ) -> None:
     if name in getattr(planted, "NEEDS_ASSETS", ()):
         request.getfixturevalue("assets")
-    assert not accusations(ask_about(planted.SOUND[name]))
+    assert not accusations(ask_about(planted.SOUND[name], **budget(planted)))

@@ -26,7 +26,7 @@ def library(factory: pytest.TempPathFactory) -> Path:
         if not made.exists():
             engine = [p for p in sorted((ROOT / "native" / "engine").glob("*.c")) if p.name != "module.c"]
             own = sorted((ROOT / "native" / "c_api").glob("*.c"))
-            command = [str(CC), *STRICT, "-Og", "-fPIC", "-fvisibility=hidden", "-shared", "-o", str(made)]
+            command = [str(CC), *STRICT, "-O1", "-fPIC", "-fvisibility=hidden", "-shared", "-o", str(made)]
             subprocess.run([*command, *map(str, own + engine), "-lpthread", "-lm"], check=True)
     return folder
 

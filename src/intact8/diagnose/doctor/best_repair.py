@@ -16,7 +16,15 @@ from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import SQUARED, UNCHANGED, function_of, owner_of, source_of, word_of
+from intact8.diagnose.doctor.structural_repairs import (
+    SQUARED,
+    UNCHANGED,
+    function_of,
+    last_part,
+    owner_of,
+    source_of,
+    word_of,
+)
 from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, answers_with, tried_repairs
 from intact8.simulation.simulation import Simulation
 
@@ -75,8 +83,7 @@ def put_right(
 def _place(sim: Simulation, repair: Repair) -> str:
     """Return the name of the operation that is put right: of another activation its own, not that of the layer."""
     node = sim.graph.nodes.get(repair.node.name, repair.node)
-    parts = [part for part in node.source if part in sim.captured.graph.nodes]
-    own = sim.captured.graph.nodes[parts[-1]] if len(parts) > 1 and repair.text.startswith("it computes") else None
+    own = last_part(sim, node) if repair.text.startswith("it computes") else None
     if own is None or own.op not in ACTIVATIONS or not re.fullmatch(rf"{re.escape(own.module)}(_\d+)?", own.name):
         return owner_of(sim, node.name)
     return own.module  # of several calls as of one

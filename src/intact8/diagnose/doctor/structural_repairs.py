@@ -148,6 +148,12 @@ def owner_of(sim: Simulation, name: str) -> str:
     return name if source is None else source.rpartition(".")[0] or source
 
 
+def last_part(sim: Simulation, node: Node) -> Node | None:
+    """Return the captured operation that became the last part of a node, as its activation; None where it is alone."""
+    parts = [part for part in node.source if part in sim.captured.graph.nodes]
+    return sim.captured.graph.nodes[parts[-1]] if len(parts) > 1 else None
+
+
 def only_source(sim: Simulation, value: str) -> str | None:
     """Return the parameter from which alone a tensor of the graph is computed; None where it is none, or several."""
     derived = sim.captured.derived.get(value)

@@ -16,7 +16,7 @@ from intact8.capture.graph import Node
 from intact8.diagnose.doctor.exploded import norms, weight_finding
 from intact8.diagnose.doctor.float_causes import LEAST, TRAIN_ON
 from intact8.diagnose.doctor.report import NETWORK, Finding
-from intact8.diagnose.doctor.structural_repairs import kind_of, owner_of
+from intact8.diagnose.doctor.structural_repairs import kind_of, last_part, owner_of
 from intact8.simulation.simulation import Simulation
 
 OVERSHOT, MANY = 8.0, 512
@@ -95,13 +95,13 @@ def _lost_slopes(sim: Simulation) -> list[Finding]:
     for node in sim.graph:
         name = node.params.get("act.weight") or (node.params.get("weight") if node.op == "prelu" else None)
         if name is not None and not bool(sim.tensors[name].detach().any()):
-            parts = [part for part in node.source if part in sim.captured.graph.nodes]
-            place = parts[-1] if len(parts) > 1 else node.name
+            place = (last_part(sim, node) or node).name
             found.append(weight_finding("wrong_weights", place, f"{name} {LOST_SLOPES}", numbers=LOST_SLOPES))
     return found
 
 
 LOST_SLOPES = "holds slopes of 0 only, which makes a ReLU of it"
+"""What is said of a PReLU without slopes."""
 
 
 def _of_length_one(sim: Simulation) -> list[Finding]:
