@@ -80,6 +80,27 @@ def test_a_default_device_without_values_is_named() -> None:
     net = model()
     with torch.device("meta"), pytest.raises(intact8.InputError, match=r"default device is meta.*outside of torch\."):
         intact8.quantize(net, DATA)
+    sim = intact8.prepare(net, DATA[:2])
+    intact8.calibrate(sim, DATA)
+    with torch.device("meta"), pytest.raises(intact8.InputError, match=r"default device is meta"):
+        sim(DATA)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_another_default_dtype_is_named(dtype: torch.dtype) -> None:
+    net = model()
+    sim = intact8.prepare(net, DATA[:2], intact8.recipes.qat("learned"))
+    intact8.calibrate(sim, DATA)
+    loss = sim.train()(DATA).sum()
+    torch.set_default_dtype(dtype)
+    try:
+        for call in (lambda: intact8.quantize(net, DATA), lambda: sim(DATA), lambda: intact8.calibrate(sim, DATA)):
+            with pytest.raises(intact8.InputError, match=r"numbers of dtype.*set_default_dtype\(torch.float32\)"):
+                call()
+        loss.backward()  # its buffers are those of C
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(p.grad is None or p.grad.dtype is torch.float32 for p in sim.parameters())
 
 
 def test_a_model_that_cannot_be_captured_names_the_module() -> None:

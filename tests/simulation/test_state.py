@@ -311,6 +311,14 @@ def test_scales_follow_weights_that_nobody_holds() -> None:
         torch.testing.assert_close(point.scale, before[name] * factor, rtol=1e-2 if name == "head" else 0, atol=0)
 
 
+def test_operations_of_a_model_made_in_inference_mode_have_its_modules_names() -> None:
+    """torch.export takes it by bytecode analysis alone, which knows modules by the closure of a wrapper."""
+    with torch.inference_mode():
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 2))).eval()
+        sim = intact8.prepare(net, torch.randn(2, 4), intact8.Recipe(overrides={"2.0": None}))
+    assert {node.name.split(".dequantize")[0] for node in sim.graph} >= {"0", "2.0"}
+
+
 def test_everything_works_in_inference_mode_and_training_after_it() -> None:
     net = model()
     with torch.inference_mode():

@@ -28,16 +28,21 @@ def module_of(node: torch.fx.Node) -> tuple[str, str, str]:
 
 
 def clean_path(path: str) -> str:
-    """Return the dotted path as in ``named_modules``: without ``L['self']`` and call counters.
+    """Return the dotted path as in ``named_modules``: without ``L['self']``, call counters, and wrappers of forward.
+
+    Bytecode analysis finds the modules of a model whose forward is wrapped, as it is here, in the wrapper's closure.
 
     Example:
         >>> clean_path("L['self'].layer1.0.relu@1")
         'layer1.0.relu'
+        >>> clean_path("L['self'].forward.__closure__[0].cell_contents.__self__.layer1[0]")
+        'layer1.0'
     """
     path = re.sub(r"^L\['self'\]\.?", "", path)
     path = re.sub(r"@\d+", "", path)
     path = re.sub(r"\._modules\['([^']+)'\]", r".\1", "." + path)
-    return re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", path).strip(".")
+    path = re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", path).strip(".")
+    return re.sub(r"^forward(\.__closure__\.\d+\.cell_contents)+\.__self__\.?", "", path)
 
 
 def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], leaves: frozenset[str]) -> Graph:

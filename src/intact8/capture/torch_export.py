@@ -37,6 +37,7 @@ from intact8.capture.recurrent_custom_ops import traceable
 from intact8.capture.size_classes import assumed
 from intact8.capture.symbolic_sizes import SymbolicSizes, powers_of_sizes
 from intact8.errors import CaptureError, InputError, IntactError
+from intact8.torch_defaults import require_defaults
 
 FIXED_BATCH = "batch size fixed to the example's"
 ALONE = threading.RLock()
@@ -153,9 +154,7 @@ def require_module(model: Any) -> None:
             where = f"{name or 'the model itself'} ({type(module).__name__})"
             remedy = "call intact8.migrate on it, or pass the float model it was made from, with its trained weights"
             raise InputError(what, where=where, why="quantization starts from a float32 model", remedy=remedy)
-    if torch.get_default_device().type == "meta":
-        what, why = "torch makes tensors without values here", "its default device is meta"
-        raise InputError(what, why=why, remedy='call this outside of torch.device("meta")')
+    require_defaults()
     try:
         # The module of an ExportedProgram refuses to change its mode, which torch.export would do later.
         for module in model.modules():

@@ -42,6 +42,7 @@ from intact8.simulation.scales.learners import attach_learners
 from intact8.simulation.scales.quant_points import SMALLER_RATE, QuantPoint, Requantization
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
+from intact8.torch_defaults import require_defaults
 from intact8.train import fused
 from intact8.train.distributed import connected, in_backward, watching
 from intact8.train.extra_state import unpack
@@ -354,6 +355,7 @@ class Simulation(Shown, Trainable):
         Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
 
         Raises:
+            InputError: as :meth:`run`.
             StateError: torch traces or exports it.
         """
         if torch.compiler.is_compiling():
@@ -399,8 +401,10 @@ class Simulation(Shown, Trainable):
             visit: called with every node, its inputs and its output.
 
         Raises:
-            InputError: in evaluation, an input that is quantized holds NaN; or an index lies outside its table.
+            InputError: in evaluation, an input that is quantized holds NaN; an index lies outside its table; or torch
+                makes tensors of another dtype than float32, or without values, by default.
         """
+        require_defaults()
         resolved, current = self._brought_up()
         fused.keep_memory(self.training)
         with self._verified() if current else nullcontext():

@@ -97,7 +97,7 @@ def _empty(shape: torch.Size, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a tensor of undefined values; when it is freed, its memory is kept for the next one of about its size."""
     code, bits = CODES[dtype]
     if not _kept or math.prod(shape) * bits < 8 * SMALL or len(shape) > DIMENSIONS:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     found: Tensor = torch.utils.dlpack.from_dlpack(_library.tensor(code, bits, *shape))
     return found
 
@@ -105,6 +105,11 @@ def _empty(shape: torch.Size, dtype: torch.dtype = torch.float32) -> Tensor:
 def _empty_like(t: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a tensor of undefined values of the same shape, in the same order in memory."""
     return _empty(t.shape, dtype) if t.is_contiguous() else torch.empty_like(t, dtype=dtype)
+
+
+def _floats(*shape: int) -> Tensor:
+    """Return a small tensor of undefined values that C may write to, whatever torch makes by default."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
 def keep_memory(keep: bool) -> None:
@@ -160,7 +165,7 @@ def normalize(
     rounded are written to ``ends``, (C, 2).
     """
     shape = shape_of(z)
-    q, mean, invstd = _empty_like(z), torch.empty(shape.channels), torch.empty(shape.channels)
+    q, mean, invstd = _empty_like(z), _floats(shape.channels), _floats(shape.channels)
     running_mean, running_var, momentum, eps = running
     words = z, *gains, q, mean, invstd, running_mean, running_var, ends, gains.step.numel(), *shape, momentum, eps
     _run("normalize", *words, float(lo), float(hi))
@@ -176,7 +181,7 @@ def normalize_backward(
     """
     shape = shape_of(z)
     grad_z = _empty_like(z) if wants_input else None
-    grads = [torch.empty(shape.channels) for _ in range(3)]
+    grads = [_floats(shape.channels) for _ in range(3)]
     _run("normalize_backward", grad, z, *gains, *batch, grad_z, *grads, gains.step.numel(), *shape, *limits)
     weight, bias, step = grads
     return grad_z, weight, bias, step if gains.step.numel() > 1 else step.sum().reshape(gains.step.shape)
@@ -185,7 +190,7 @@ def normalize_backward(
 def two_largest(rows: Tensor, factor: Tensor | None = None) -> Tensor:
     """Return the two largest |w·f| of every row of (O, K) in descending order: (O, 2), or (O, 1) where K is 1."""
     count, columns = rows.shape
-    top = torch.empty(count, min(columns, 2))
+    top = _floats(count, min(columns, 2))
     _run("two_largest", rows, factor, top, count, columns)
     return top
 
@@ -263,7 +268,7 @@ class Folded(NamedTuple):
 
 def fold(weight: Tensor, how: Fold, input_scale: Tensor | None, dead: float, smallest: float) -> Folded:
     """Fold, scale and round a weight. Scales are at least ``dead`` times the largest one, and ``smallest``."""
-    made = Folded(_empty_like(weight), _empty_like(weight, torch.int8), *(torch.empty(len(weight)) for _ in range(4)))
+    made = Folded(_empty_like(weight), _empty_like(weight, torch.int8), *(_floats(len(weight)) for _ in range(4)))
     given = weight, how.gamma, how.variance, how.shrink, how.learned, input_scale
     sizes = len(weight), weight.numel() // len(weight)
     numbers = map(float, (how.eps, how.largest, how.pairs, dead, smallest, how.lo, how.hi))
@@ -275,7 +280,7 @@ def fold_backward(
     grad: Tensor, weight: Tensor, made: Folded, limits: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return gradients of the weight, γ, s and the input's scale from that of ``product``, which is overwritten."""
-    rows = [torch.empty(len(grad)) for _ in range(3)]
+    rows = [_floats(len(grad)) for _ in range(3)]
     words = grad, weight, made.factor, made.slope, made.scale, made.m, made.q, grad, *rows
     _run("fold_backward", *words, len(grad), grad.numel() // len(grad), *map(float, limits))
     return grad, rows[0], rows[1], rows[2].sum()
@@ -293,7 +298,7 @@ def rows_backward(grad: Tensor, q: Tensor, rows: Rows, step: Tensor) -> tuple[Te
 
     ``grad`` is overwritten by the first; ``q`` is int8.
     """
-    dot_q, dot_weight = torch.empty(len(grad)), torch.empty(len(grad))
+    dot_q, dot_weight = _floats(len(grad)), _floats(len(grad))
     words = grad, rows.weight, rows.factor, rows.scale, rows.bounds, step, q, grad, dot_q, dot_weight
     _run("rows_backward", *words, *rows.sizes, rows.lo, rows.hi)
     return grad, dot_q, dot_weight
@@ -346,7 +351,7 @@ def add_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of both terms, and of both ratios as one tensor of two; see :func:`add`."""
     to_a, to_b = _empty_like(grad), _empty_like(grad)
-    dots = torch.empty(blocks_of(grad), 2, dtype=torch.float64)
+    dots = torch.empty(blocks_of(grad), 2, dtype=torch.float64, device="cpu")
     _run("add_backward", grad, *packed, to_a, to_b, dots, grad.numel(), *of.zero_points, *of.ratios, *limits)
     return to_a, to_b, dots.sum(0).float()
 

@@ -44,7 +44,7 @@ class Rounding(NamedTuple):
 
     def room_for_ends(self, parts: int) -> Tensor | None:
         """Return room for the ends of so many parts of the numbers, (parts, 2); None where nobody is told of them."""
-        return None if self.ends is None else torch.empty(parts, 2)
+        return None if self.ends is None else torch.empty(parts, 2, dtype=torch.float32, device="cpu")
 
     def tell_ends(self, ends: Tensor | None, q: Tensor) -> None:
         """Tell what was written to this room; where it is not finite, show what was rounded."""

@@ -67,7 +67,7 @@ def _window_counts(
     kernel: Shape, stride: Shape, padding: Shape, ceil: bool, include_pad: bool, spatial: Shape, device: str
 ) -> Tensor:
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil}
-    ones = torch.ones(1, 1, *spatial)
+    ones = torch.ones(1, 1, *spatial, device="cpu")
     counts = window_sums(attrs, ones)[0, 0]
     if include_pad:
         pads = [p for n in reversed(padding) for p in (n, n)]
@@ -86,9 +86,9 @@ def adaptive_counts(output_size: Sequence[int], spatial: Sequence[int], device: 
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)
 def _adaptive_counts(output_size: Shape, spatial: Shape, device: str) -> Tensor:
-    total = torch.ones((), dtype=torch.int64)
+    total = torch.ones((), dtype=torch.int64, device="cpu")
     for axis, (o, n) in enumerate(zip(output_size, spatial, strict=True)):
-        length = torch.tensor([-(-(i + 1) * n // o) - i * n // o for i in range(o)])
+        length = torch.tensor([-(-(i + 1) * n // o) - i * n // o for i in range(o)], device="cpu")
         total = total * length.reshape([-1 if a == axis else 1 for a in range(len(spatial))])
     return total.to(device)
 
