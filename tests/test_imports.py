@@ -16,7 +16,7 @@ BELOW = {
     "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding", "regular_file", "atomic_write"},
     "export": {"program", "opset", "arithmetic", "errors", "outputs", "regular_file", "atomic_write"},
     "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
-    "capture": {"opset", "arithmetic", "errors", "nesting", "outputs"},
+    "capture": {"opset", "arithmetic", "errors", "nesting", "outputs", "torch_defaults"},
     "fusion": {"capture"},
     "recipe": {"capture", "arithmetic", "errors", "regular_file", "atomic_write", "text"},
     "placement": {"recipe", "capture", "opset", "arithmetic", "errors"},
