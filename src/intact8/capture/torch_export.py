@@ -318,11 +318,10 @@ def export(
                     program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
             except (MemoryError, torch.OutOfMemoryError):
                 raise
-            except GuardOnDataDependentSymNode as error:  # without bytecode analysis every attempt would meet it
-                failures.append(error)
-                break
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
+                if isinstance(error, GuardOnDataDependentSymNode) or BRANCHING in str(error):
+                    break  # every attempt would meet it
                 counted = SPECIALIZED in str(error)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
@@ -664,6 +663,9 @@ def quiet() -> Iterator[None]:
             for handler, level in zip(handlers, levels, strict=True):
                 handler.setLevel(level)
 
+
+BRANCHING = "Data-dependent branching"
+"""What bytecode analysis says of an ``if`` that asks for the value of a tensor."""
 
 VALUES_DECIDE = (
     "DataDependent",

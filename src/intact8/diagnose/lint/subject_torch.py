@@ -105,12 +105,22 @@ class ModelSubject(ModuleSubject):
     kind = MODEL
 
     @cached_property
-    def prepared(self) -> Simulation:
-        """The simulation of the default recipe. Raises NeedsError without data, or the IntactError of prepare."""
+    def _outcome(self) -> Simulation | IntactError:
+        """What prepare returned or raised: every rule asks, and an error may take a second. NeedsError without data."""
         from intact8.simulation.prepare import prepare
 
         example = self.example()
-        return prepare(self.module, example).eval()
+        try:
+            return prepare(self.module, example).eval()
+        except IntactError as error:
+            return error
+
+    @property
+    def prepared(self) -> Simulation:
+        """The simulation of the default recipe. Raises NeedsError without data, or the IntactError of prepare."""
+        if isinstance(self._outcome, IntactError):
+            raise self._outcome
+        return self._outcome
 
     def _prepared(self) -> Simulation:
         try:
