@@ -159,7 +159,7 @@ static uint8_t *copy_view(const view *v, const program_file *file, isize *bytes)
     *bytes = (isize)(v->item ? v->count * v->item : (v->count + 1) / 2);
     uint8_t *made = (uint8_t *)malloc((size_t)*bytes);
     for (int64_t done = 0; made && done < v->count; done++) {
-        const uint8_t half = v->item ? 0 : file->arrays[at / 2] >> at % 2 * 4 & 15;
+        const unsigned half = v->item ? 0 : (unsigned)file->arrays[at / 2] >> at % 2 * 4 & 15;
         if (v->item)
             memcpy(made + done * v->item, file->arrays + at, (size_t)v->item);
         else

@@ -135,19 +135,14 @@ def _kinds(seed: Words, names: list[str]) -> Counter[str]:
     return found
 
 
-def compile_driver(folder: Path, sanitizer: str, quick: bool = False) -> Path | None:
+def compile_driver(folder: Path, sanitizer: str) -> Path | None:
     """Return the driver, compiled with the library; None where there is no compiler or sanitizer.
 
     Args:
         folder: where it is written.
         sanitizer: a key of ``SANITIZERS``.
-        quick: whether to leave out what the address sanitizer sees as well when it happens (null pointers and sizes of
-            objects), and to call a function for every check: vector kernels are full of them, and written out they take
-            most of the compiler's time.
     """
     compiler, *flags = SANITIZERS[sanitizer]
-    if quick:
-        flags += ["-fno-sanitize=null,object-size", "--param", "asan-instrumentation-with-call-threshold=0"]
     sources = [str(p) for p in sorted(ENGINE.glob("*.c")) if p.name != "module.c"]
     target = folder / f"plan_fuzz_{sanitizer}"
     command = [
