@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -93,14 +94,20 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("title", STEPS)
-def test_long_chains(title: str) -> None:
+def test_long_chains(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither recursion nor time that grows with the square of the length: 400 moves took 162 s once."""
     torch.manual_seed(0)
     model, x = Chain(STEPS[title], 350).eval(), torch.randn(64, 8)
-    begun = time.process_time()
-    torch.export.export(model, (x,))
-    exported = time.process_time() - begun
+    export, exported = torch.export.export, list[float]()
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        begun = time.process_time()
+        made = export(*args, **kwargs)
+        exported.append(time.process_time() - begun)
+        return made
+
+    monkeypatch.setattr(torch.export, "export", measured)
     begun = time.process_time()
     program = intact8.quantize(model, x, intact8.Recipe(between_layers="integer"))
-    assert time.process_time() - begun < 12 * exported + 8
+    assert time.process_time() - begun - sum(exported) < 11 * exported[0] + 8
     assert intact8.verify(program, x[:4]).mismatches == 0
