@@ -86,6 +86,23 @@ def test_a_default_device_without_values_is_named() -> None:
         sim(DATA)
 
 
+def test_data_without_values_of_their_own_are_named() -> None:
+    net, hidden = model(), np.ma.masked_array(DATA.numpy(), DATA.numpy() > 0)
+    sim = intact8.prepare(net, DATA[:2])
+    for data in (hidden, [hidden]):
+        with pytest.raises(intact8.CalibrationError, match="masked arrays are not taken"):
+            intact8.calibrate(sim, data)
+    with pytest.raises(intact8.CalibrationError, match="expected a tensor, got array of dtype"):
+        intact8.calibrate(sim, [DATA.numpy().astype(np.longdouble)])
+    intact8.calibrate(sim, DATA)
+    for given, why in ((DATA.to("meta"), "on meta"), (DATA.to_sparse(), "sparse_coo tensors are not taken")):
+        with pytest.raises(intact8.InputError, match=why):
+            sim(given)
+    inner = intact8.torch.Module(intact8.convert(sim))
+    with pytest.raises(intact8.InputError, match=r"expected a tensor, got ndarray.*program\.run"):
+        inner(DATA.numpy())
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_another_default_dtype_is_named(dtype: torch.dtype) -> None:
     net = model()

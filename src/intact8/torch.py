@@ -100,7 +100,13 @@ class Module(nn.Module):
                 raise InputError("the program has no such input", where=unknown[0], remedy=remedy)
             inputs = tuple(values[name] for name in self._names)
         for name, x in zip(self._names, inputs, strict=True):
-            if isinstance(x, Tensor) and x.is_nested:  # which torch gives to no operator but its own
+            if not isinstance(x, Tensor):
+                what, remedy = (
+                    f"expected a tensor, got {type(x).__name__}",
+                    "give torch.as_tensor(x), or program.run(x)",
+                )
+                raise InputError(what, where=name, remedy=remedy)
+            if x.is_nested:  # which torch gives to no operator but its own
                 refuse_other_layouts(name, x)
         outputs = torch.ops.intact8.run(list(inputs), self._number, self.engine, self.layout)
         return rebuild(self._structure, outputs)

@@ -97,6 +97,14 @@ def test_scattered_and_expanded_tensors_count_every_element() -> None:
         assert torch.equal(dense_values(t).flatten().sort().values, t.flatten().sort().values)
 
 
+def test_samples_stay_together_however_they_lie_in_memory() -> None:
+    x = torch.randn(4, 3, 5, 2)
+    for t in (x, x.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2), x[:1].expand(4, 3, 5, 2), x.transpose(1, 3)):
+        values = dense_values(t)
+        assert values.shape == (4, 30)
+        assert torch.equal(values.sort(1).values, t.flatten(1).sort(1).values)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floats_are_converted(dtype: torch.dtype) -> None:
     assert dense_values(torch.ones(3, dtype=dtype)).dtype == torch.float32

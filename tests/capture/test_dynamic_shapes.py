@@ -453,7 +453,17 @@ def test_lengths_are_halved_with_the_frames(halved: str) -> None:
             torch.testing.assert_close(found[name], y, rtol=1e-4, atol=1e-5)
 
 
+def turned(y: Tensor) -> Tensor:
+    """Return numbers written in between, in pairs, as rotary positions are."""
+    z = torch.empty_like(y)
+    z[..., ::2] = y[..., ::2] - 2 * y[..., 1::2]
+    z[..., 1::2] = y[..., 1::2] + 2 * y[..., ::2]
+    z[..., 0:3:2] = y[..., 1:3] + 1
+    return z
+
+
 TAKEN: dict[str, Any] = {
+    "written in between": turned,
     "last": lambda y: y[:, -1],
     "every other": lambda y: y[:, 1::2],
     "difference": lambda y: y.diff(dim=1),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -258,3 +260,65 @@ def test_scores_that_are_not_one_per_class_are_refused(shape: tuple[int, ...], l
 def test_a_network_of_other_inputs_is_named() -> None:
     with pytest.raises(InputError, match="Linear does not run on a batch.*mat1 and mat2"):
         intact8.evaluate([nn.Linear(5, 2)], [(torch.zeros(3, 4), torch.zeros(3).long())])
+
+
+def share(outputs: torch.Tensor, labels: Any) -> float:
+    """Return one number for a batch."""
+    return float((outputs.argmax(-1) == labels).double().mean())
+
+
+def test_samples_are_counted_whatever_form_labels_have() -> None:
+    """A metric of whole batches is weighed by the samples of each."""
+    batches = [(X[:60], Y[:60]), (X[60:], Y[60:])]
+    wanted = intact8.evaluate(Fixed(50), batches, share)
+    assert wanted.samples == 100 and wanted.score("float32").value == 0.5
+    forms: dict[str, Callable[[torch.Tensor], Any]] = {
+        "dict": lambda y: {"class": y, "weight": y + 1.0},
+        "tuple": lambda y: (y, y + 1.0),
+        "list of targets": lambda y: [y, y + 1.0],
+        "list of samples": lambda y: [{"class": int(c)} for c in y],
+    }
+
+    def classes(labels: Any) -> Any:
+        if isinstance(labels, dict):
+            return labels["class"]
+        return torch.tensor([c["class"] for c in labels]) if isinstance(labels[0], dict) else labels[0]
+
+    for form in forms.values():
+        given = [(x, form(y)) for x, y in batches]
+        for metric in (share, lambda outputs, labels: outputs.argmax(-1) == labels):
+            found = intact8.evaluate(Fixed(50), given, lambda o, y, m=metric: m(o, classes(y)))
+            assert (found.samples, found.score("float32").value) == (100, 0.5)
+
+
+def test_single_samples_are_no_batches() -> None:
+    for data in (torch.utils.data.TensorDataset(X, Y), [(X, None)]):
+        with pytest.raises(InputError, match=r"labels of type .*, without samples.*DataLoader"):
+            intact8.evaluate(Fixed(50), data)
+
+
+def test_a_metric_may_write_into_labels_and_outputs() -> None:
+    def first(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        found = outputs.argmax(-1) == labels
+        labels += 1
+        outputs.zero_()
+        return found
+
+    report = intact8.evaluate({"a": Fixed(90), "b": Fixed(90)}, (X, Y.clone()), [first, first])
+    assert [score.value for score in report.scores] == [0.9] * 4
+
+
+def test_another_function_of_the_same_name_does_not_go_on(tmp_path: Path) -> None:
+    def interrupted(count: int) -> None:
+        if count > 30:
+            raise KeyboardInterrupt
+
+    state = tmp_path / "scores"
+    with pytest.raises(KeyboardInterrupt):
+        intact8.evaluate(
+            Fixed(90), (X, Y), lambda o, y: o.argmax(-1) == y, state=state, batch_size=20, progress=interrupted
+        )
+    with pytest.raises(InputError, match="of another evaluation"):
+        intact8.evaluate(Fixed(90), (X, Y), lambda o, y: o.argmax(-1) != y, state=state, batch_size=20)
+    again = intact8.evaluate(Fixed(90), (X, Y), lambda o, y: o.argmax(-1) == y, state=state, batch_size=20)
+    assert again.score("float32").value == 0.9

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,3 +114,33 @@ def test_a_library_that_dies_ends_no_command(tmp_path: Path, monkeypatch: pytest
     done = CliRunner().invoke(app, ["export", str(place), "net.onnx"])
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit | EngineError)
     assert "the export to onnx dies of SIGSEGV" in done.output + str(done.exception)
+
+
+FULL_DISK = """
+import resource, signal, sys
+from intact8.errors import EngineError
+resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for path, to in zip(sys.argv[2::2], sys.argv[3::2]):
+    try:
+        intact8.load(sys.argv[1]).export(path, to)
+    except EngineError as error:
+        assert "cannot write" in str(error) and "free space" in str(error), error
+    else:
+        raise AssertionError(to)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files are POSIX's")
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    program = small()
+    program.save(tmp_path / "program.safetensors")
+    asked = [(tmp_path / "p.xml", "openvino"), (tmp_path / "p.onnx", "onnx-qdq")]
+    for path, to in asked:
+        export(program, path, to)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    words = [str(word) for pair in asked for word in pair]
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "program.safetensors"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -23,7 +23,7 @@ from intact8.capture.torch_export import evaluating
 from intact8.capture.trace import SAMPLES
 from intact8.errors import CalibrationError, warn
 from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
-from intact8.program.inputs import refuse_other_layouts
+from intact8.program.inputs import refuse_masked, refuse_other_layouts
 
 log = logging.getLogger(__name__)
 
@@ -429,7 +429,8 @@ def _first(value: Any, name: str) -> Any:
 def _tensor(value: Any, name: str, index: int) -> Tensor:
     if isinstance(value, Tensor):
         return _dense(value, f"batch {index}, input {name}")
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        refuse_masked(f"batch {index}, input {name}", value, CalibrationError)
         return tensor_of(value)
     got = f"array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     raise CalibrationError(f"expected a tensor, got {got}", where=f"batch {index}, input {name}", remedy=f"{_HOW}")
@@ -450,14 +451,13 @@ def _is_whole(data: Any) -> bool:
     """Return whether all samples are one tensor or array. Raises CalibrationError where it is not dense."""
     if isinstance(data, Tensor):
         _dense(data)
+    refuse_masked("calibration data", data, CalibrationError)
     return isinstance(data, (Tensor, np.ndarray))
 
 
 def _dense(value: Tensor, where: str = "calibration data") -> Tensor:
     """Return the tensor, whose numbers all stand in memory. Raises CalibrationError where they do not."""
     refuse_other_layouts(where, value, CalibrationError)
-    if value.device.type == "meta":
-        raise CalibrationError("a tensor on meta has no values", where=where, remedy="give one that has")
     return value.resolve_neg()
 
 

@@ -218,13 +218,13 @@ def make_observer(name: str, **args: Any) -> Observer:
 
 
 def dense_values(x: Tensor) -> Tensor:
-    """Return the values of ``x`` as float32 in memory order, uncopied where the storage is dense (channels_last is).
+    """Return the values of ``x`` as float32, those of a sample in memory order: uncopied where samples stand densely
+    one after another (in channels_last they do).
 
     Observers do not care for order, so permuting to the logical one would be wasted.
 
     Returns:
-        (samples, values per sample) where ``x`` has a dimension 0 beside others and is stored sample by sample; else
-        (values,).
+        (samples, values per sample) where ``x`` has a dimension 0 beside others; else (values,).
 
     Raises:
         CalibrationError: ``x`` is not floating point.
@@ -236,15 +236,12 @@ def dense_values(x: Tensor) -> Tensor:
             remedy="quantize points that carry real numbers",
         )
     x = x.detach()
-    by_sample = True
     if not x.is_contiguous():
         # Strides in descending order give the layout; contiguous in that order means dense.
-        order = sorted(range(x.dim()), key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
-        by_sample = order[0] == 0 or x.shape[0] == 1
-        order = sorted(order, key=lambda d: d != 0) if by_sample else order
-        x = x.permute(order)
+        order = sorted(range(1, x.dim()), key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
+        x = x.permute(0, *order)
     x = x.float().contiguous()
-    return x.view(x.shape[0], -1) if by_sample and x.dim() > 1 else x.view(-1)
+    return x.view(x.shape[0], -1) if x.dim() > 1 else x.view(-1)
 
 
 def finite_extent(x: Tensor, observer: Observer) -> tuple[float, float]:

@@ -6,6 +6,7 @@ What an operator moves where is found, for the last, by applying it to tensors t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -66,8 +67,7 @@ def rearrange(c: Call) -> Value:
     """Record the gather that an operator is; where it keeps to samples, of every sample."""
     given: list[Any] = []
     mapped(list(c.args.values()), lambda arg: given.append(arg) if isinstance(arg, (Value, Tensor)) else None)
-    # Of constants no slices are taken: OpenVINO computes other integers from slices of quantized constants.
-    most = 0 if any(isinstance(x, Tensor) for x in given) else MAX_PIECES
+    most = _most_pieces(given)
     given = [c.value(x) for x in given]
     shapes = [c.shape(x) for x in given]
     if None not in [n for shape in shapes for n in shape]:
@@ -75,9 +75,11 @@ def rearrange(c: Call) -> Value:
         flat = [c.reshape(x, (math.prod(size),)) for x, size in zip(given, sizes, strict=True)]
         found = gather(c, concatenated(c, flat, 0), 0, places(c, sizes, 0), most)
         return c.reshape(found)
+    fixed = all(shape[:1] == (None,) and _fixed(shape[1:]) for shape in (*shapes, c.out_shape))
+    beside = None if fixed else put_between(c, most)
+    if beside is not None:
+        return beside
     if any(shape[:1] != (None,) for shape in (*shapes, c.out_shape)):
-        if (beside := put_between(c)) is not None:
-            return beside
         raise c.mixes("elements are moved between samples")
     sizes = [c.static(*shape[1:]) for shape in shapes]
     taken = of_each_sample(c, sizes)
@@ -111,20 +113,38 @@ def places(c: Call, sizes: list[list[int]], batch: int) -> Tensor:
     return found
 
 
-def put_between(c: Call) -> Value | None:
-    """Record a part that is put between what is before and behind it along a dimension that is not the batch; None for
+def _fixed(shape: Sequence[Dim]) -> bool:
+    """Return whether all of these sizes are known."""
+    return all(isinstance(n, int) for n in shape)
+
+
+def _most_pieces(given: Sequence[Any]) -> int:
+    """Return how many slices may be taken instead of a gather.
+
+    Of constants none are: OpenVINO computes other integers from slices of quantized constants.
+    """
+    return 0 if any(isinstance(x, Tensor) for x in given) else MAX_PIECES
+
+
+def put_between(c: Call, most: int) -> Value | None:
+    """Record a part that is put into a dimension of fixed size that is not the batch, where others may change; None for
     other operators."""
-    if c.op.removesuffix("_copy") not in ("select_scatter", "slice_scatter") or c.args.get("step", 1) != 1:
+    if c.op.removesuffix("_copy") not in ("select_scatter", "slice_scatter"):
         return None
     x, part = c.value(c["self"]), c.value(c["src"])
     shape, axis = c.shape(x), c.axis(c["dim"], x)
     (length,) = c.static(shape[axis])
     if c.op == "select_scatter":
         start = c["index"] % length
-        end = start + 1
+        end, step = start + 1, 1
     else:
-        start, end, _ = slice(c["start"], c["end"]).indices(length)
-    part = c.reshape(part, [max(end - start, 0) if a == axis else n for a, n in enumerate(shape)])
+        start, end, step = slice(c["start"], c["end"], c.args.get("step", 1)).indices(length)
+    taken = range(start, end, step)
+    part = c.reshape(part, [len(taken) if a == axis else n for a, n in enumerate(shape)])
+    if step > 1:
+        index = torch.arange(length)
+        index[start:end:step] = length + torch.arange(len(taken))
+        return gather(c, concatenated(c, [x, part], axis), axis, index, most)
     parts = [cut(c, x, axis, 0, start)] if start else []
     parts += [part, *([cut(c, x, axis, end, length)] if end < length else [])]
     return part if len(parts) == 1 else concatenated(c, parts, axis)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ def copied(value: Any, noise: float = 0.0) -> Any:
 
     def copy(x: Any) -> Any:
         if not isinstance(x, Tensor):
-            return x
+            return x.copy() if isinstance(x, np.ndarray) else x
         x = x.detach().clone()
         return x * (1 + noise * torch.randn_like(x)) if noise and x.is_floating_point() else x
 

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from intact8.calibration.data import tensor_of
 from intact8.calibration.distributed import checksum
 from intact8.capture.pytree import copied
-from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores, require_classes
+from intact8.diagnose.evaluation_scores import EvaluationState, Scores, identity, make_scores, require_classes
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
 from intact8.errors import InputError, in_short
+from intact8.nesting import leaves
 from intact8.opset.op import Array
 from intact8.program.file import digest
 from intact8.program.program import Program
@@ -151,7 +152,7 @@ def evaluate(
     named = _named(networks)
     metrics = _metrics(metric)
     scores = {(name, m): make_scores(function) for name in named for m, function in metrics.items()}
-    kept = None if state is None else EvaluationState(path_of(state, "the scores"), _call(named, metrics))
+    kept = None if state is None else EvaluationState(path_of(state, "the scores"), _call(named, metrics, engine))
     begun = 0 if kept is None else kept.restore(scores)
     done = 0
     for network in named.values():
@@ -161,14 +162,16 @@ def evaluate(
         for number, (inputs, labels) in enumerate(_batches(data, batch_size)):
             if kept is not None:
                 kept.see(inputs, labels)
-            if number >= begun and len(labels):
+            count = _count(inputs, labels)
+            if number >= begun and count:
                 for name, network in named.items():
                     outputs = _outputs(_run(network, inputs, engine))
-                    for m in metrics:
-                        scores[name, m].add(outputs, labels)
+                    for m in metrics:  # a metric may write into what it is given
+                        given = copied(outputs) if len(metrics) > 1 else outputs
+                        scores[name, m].add(given, copied(labels), count)
                 if kept is not None:
                     kept.save(number + 1, scores)
-            done += len(labels)
+            done += count
             if progress is not None:
                 progress(done)
     if kept is not None:
@@ -181,10 +184,29 @@ def evaluate(
     return EvaluationReport(tuple(rows), done)
 
 
-def _call(networks: Mapping[str, Network], metrics: Iterable[str]) -> dict[str, Any]:
+def _call(networks: Mapping[str, Network], metrics: Mapping[str, Any], engine: str) -> dict[str, Any]:
     """Return what tells one evaluation from another, as JSON values."""
     sums = {n: digest(net) if isinstance(net, Program) else checksum(net.state_dict()) for n, net in networks.items()}
-    return {"networks": sums, "metrics": list(metrics)}
+    return {"networks": sums, "metrics": {m: identity(given) for m, given in metrics.items()}, "engine": engine}
+
+
+def _count(inputs: Any, labels: Any) -> int:
+    """Return the number of samples of a batch.
+
+    Raises:
+        InputError: the labels are those of one sample, without a dimension that counts.
+    """
+    if isinstance(labels, Mapping | list | tuple):  # several targets, or one of any form for each sample
+        sizes = [len(x) for _, x in leaves("", inputs) if isinstance(x, Tensor) and x.ndim]
+        if isinstance(labels, Mapping) or len(labels) not in sizes:
+            own = {len(x) for _, x in leaves("", labels) if isinstance(x, Tensor) and x.ndim}
+            return own.pop() if len(own) == 1 else sizes[0] if sizes else len(labels)
+    try:
+        return len(labels)
+    except TypeError as error:
+        what, why = f"labels of type {type(labels).__name__}, without samples", "data are batches, not single samples"
+        remedy = "give a DataLoader of the data set, or batches (inputs…, labels)"
+        raise InputError(what, where="evaluate", why=why, remedy=remedy) from error
 
 
 def _score(name: str, metric: str, scores: Scores, first: Scores, rng: np.random.Generator) -> Score:

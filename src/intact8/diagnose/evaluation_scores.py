@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +29,8 @@ class Scores(ABC):
     """What was measured of every batch."""
 
     @abstractmethod
-    def add(self, outputs: Any, labels: Any) -> None:
-        """Measure a batch."""
+    def add(self, outputs: Any, labels: Any, count: int) -> None:
+        """Measure a batch of so many samples."""
 
     @abstractmethod
     def over(self, batches: Sequence[int]) -> float:
@@ -63,9 +65,9 @@ class FunctionScores(Scores):
         self.parts: list[Array] = []
         self.weights: list[int] = []
 
-    def add(self, outputs: Any, labels: Any) -> None:
+    def add(self, outputs: Any, labels: Any, count: int) -> None:
         """Measure a batch."""
-        found, count = numbers_of(self.function(outputs, labels), self.function), len(labels)
+        found = numbers_of(self.function(outputs, labels), self.function)
         if found.size != 1 and len(found) != count:
             what = f"the metric {_name(self.function)} gave {len(found)} scores for {count} samples"
             raise InputError(what, where="evaluate", remedy="return a score per sample, or one number for the batch")
@@ -149,7 +151,7 @@ class MetricScores(Scores):
         self.whole = None if self.merges else metric.clone()
         self.parts: list[dict[str, Any]] = []
 
-    def add(self, outputs: Any, labels: Any) -> None:
+    def add(self, outputs: Any, labels: Any, count: int) -> None:
         """Measure a batch."""
         if self.whole is not None:
             self.whole.update(outputs, labels)
@@ -206,6 +208,30 @@ class MetricScores(Scores):
         metric = self.metric.clone()
         metric.reset()
         return metric
+
+
+def identity(metric: Any) -> str:
+    """Return what tells a metric from another of the same name: the digest of its code and of what it closes over.
+
+    Example:
+        >>> identity(lambda outputs, labels: 0.5) == identity(lambda outputs, labels: 0.25)
+        False
+    """
+    of = metric if hasattr(metric, "__code__") else type(metric).__call__
+    held = [repr(cell.cell_contents) for cell in getattr(of, "__closure__", None) or ()]
+    kept = repr([_parts_of(getattr(of, "__code__", None)), getattr(of, "__defaults__", None), held, repr(metric)])
+    # Addresses in memory are others in every process.
+    text = re.sub(r" at 0x[0-9a-f]+", "", kept)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _parts_of(code: Any) -> Any:
+    """Return what a code object computes, without the place where it stands."""
+    if isinstance(code, frozenset):
+        return sorted(map(repr, code))
+    if not hasattr(code, "co_code"):
+        return repr(code)
+    return code.co_code.hex(), code.co_names, code.co_varnames, [_parts_of(constant) for constant in code.co_consts]
 
 
 def make_scores(metric: Any) -> Scores:

@@ -14,7 +14,14 @@ from intact8.nesting import leaves, nests, spread, without_fixed
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.dimensions import batch_size, fixed, sizes_of
 from intact8.program.indices import Lookups
-from intact8.program.inputs import check_layout, holds_nan, quantized_inputs, refuse_other_layouts, sole_quantizers
+from intact8.program.inputs import (
+    check_layout,
+    holds_nan,
+    quantized_inputs,
+    refuse_masked,
+    refuse_other_layouts,
+    sole_quantizers,
+)
 from intact8.program.program import Program
 
 from .shapes import sized
@@ -194,22 +201,18 @@ def _refuse_nan(name: str, array: Array) -> None:
 
 def _numpy(name: str, value: Any) -> Array:
     if is_torch(value):
-        if value.device.type == "meta":
-            raise InputError("a tensor on meta has no values", where=name, remedy="give one that has")
+        refuse_other_layouts(name, value)
         if value.device.type != "cpu":
             raise InputError(f"the tensor is on {value.device}", where=name, remedy="move it: x.cpu()")
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool"):
             raise InputError(f"tensors of dtype {dtype} are not taken", where=name, remedy="convert it: x.float()")
-        refuse_other_layouts(name, value)
         try:
             return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
         except (RuntimeError, TypeError) as error:  # tensors without memory: of functorch, fake tensors
             what = f"a {type(value).__name__} without values is not taken"
             raise InputError(what, where=name, why=str(error), remedy="give an ordinary tensor") from error
-    masked = sys.modules.get("numpy.ma")  # imported by whoever holds one, and slow to import
-    if masked is not None and isinstance(value, masked.MaskedArray):
-        raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
+    refuse_masked(name, value)
     if isinstance(value, np.ndarray):
         array = np.asarray(value)
         return array if array.flags.aligned else array.copy()  # engines read aligned numbers

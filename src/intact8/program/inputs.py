@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from intact8.errors import InputError, IntactError
@@ -83,13 +84,26 @@ def quantized_inputs(program: Program) -> frozenset[str]:
 
 
 def refuse_other_layouts(where: str, value: Any, error: type[IntactError] = InputError) -> None:
-    """Refuse a torch tensor that is nested or sparse, or in a layout of a library.
+    """Refuse a torch tensor that is nested or sparse, in a layout of a library, or without values.
 
     Raises:
         error: it is one.
     """
     if value.is_nested:
         raise error("nested tensors are not taken", where=where, remedy="pad it: x.to_padded_tensor(0.0)")
+    if value.device.type == "meta":
+        raise error("a tensor on meta has no values", where=where, remedy="give one that has")
     layout = str(value.layout).removeprefix("torch.").removeprefix("_")
     if layout != "strided":
         raise error(f"{layout} tensors are not taken", where=where, remedy="give a dense one: x.to_dense()")
+
+
+def refuse_masked(where: str, value: Any, error: type[IntactError] = InputError) -> None:
+    """Refuse a masked array of numpy, whose values behind the mask would be read.
+
+    Raises:
+        error: it is one.
+    """
+    masked = sys.modules.get("numpy.ma")  # imported by whoever holds one, and slow to import
+    if masked is not None and isinstance(value, masked.MaskedArray):
+        raise error("masked arrays are not taken", where=where, remedy="say what stands there: x.filled(value)")

@@ -22,7 +22,7 @@ from intact8.errors import CaptureError, CaptureWarning, IntactError, InternalEr
 from intact8.fusion.fuse import Fused
 from intact8.opset.values import LARGEST_A
 from intact8.placement.place import Placed
-from intact8.program.inputs import holds_nan, outside
+from intact8.program.inputs import holds_nan, outside, refuse_other_layouts
 from intact8.program.names import part_name
 from intact8.recipe.recipe import CHOSEN_BETWEEN_LAYERS, LEARNED_ROUNDINGS, Recipe
 from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
@@ -380,9 +380,12 @@ class Simulation(Shown, Trainable):
         """Return the tensors of a call in the order of the graph's inputs.
 
         Raises:
-            InputError: arguments nest differently from the example inputs.
+            InputError: arguments nest differently from the example inputs, or one is sparse, nested or on meta.
         """
-        return self.captured.flatten(args, kwargs)
+        given = self.captured.flatten(args, kwargs)
+        for name, x in zip(self.graph.inputs, given, strict=True):
+            refuse_other_layouts(name, x)
+        return given
 
     def run(
         self,

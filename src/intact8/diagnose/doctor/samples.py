@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture import Captured
+from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk, chunks, cut
 from intact8.diagnose.evaluate import LABELS
 from intact8.errors import InputError
@@ -94,6 +95,7 @@ def labels_of(batch: Any, inputs: int) -> Any:
     if not labels:
         remedy = "give batches (inputs…, labels), or leave the metric out"
         raise InputError("a metric, and data without labels", where="doctor", remedy=remedy)
+    labels = copied(labels)  # a metric may write into them
     return labels[0] if len(labels) == 1 else tuple(labels)
 
 
