@@ -118,6 +118,7 @@ def test_a_library_that_dies_ends_no_command(tmp_path: Path, monkeypatch: pytest
 
 FULL_DISK = """
 import resource, signal, sys
+import intact8
 from intact8.errors import EngineError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
