@@ -124,7 +124,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 for path, to in zip(sys.argv[2::2], sys.argv[3::2]):
     try:
-        intact8.load(sys.argv[1]).export(path, to)
+        intact8.Program.load(sys.argv[1]).export(path, to)
     except EngineError as error:
         assert "cannot write" in str(error) and "free space" in str(error), error
     else:
