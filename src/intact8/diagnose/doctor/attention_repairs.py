@@ -20,8 +20,8 @@ from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
 
-LEAST_HIDDEN = 100.0
-"""Size from which a negative number that is added to scores hides a position."""
+LEAST_HIDDEN = 30.0
+"""Size from which a negative number that is added to scores hides a position: the exponential is less than 1e-12."""
 
 COUNTS = 1, 2, 3, 4, 6, 8, 12, 16
 """Numbers of heads that are tried."""
@@ -125,6 +125,11 @@ def _mask_turned(node: Node, graph: Graph, users: Users, tensors: Mapping[str, T
         if not torch.equal(other, hidden):
             changed = torch.zeros_like(held).masked_fill(other, float(held.min())) if added else other.contiguous()
             yield Repair("wrong_setting", f"its mask is {text}", node, {name: changed})
+    own = torch.eye(held.shape[-1], dtype=torch.bool, device=held.device)
+    ordered = not bool((hidden & hidden.mT & ~own).any())  # it hides what comes later, or before
+    if ordered and bool((hidden | ~own).all()) and bool((hidden & ~own).any()):
+        seen = held.masked_fill(own, 0.0) if added else hidden & ~own
+        yield Repair("wrong_weights", "every position sees itself as well", node, {name: seen}, unusual=True)
 
 
 def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:

@@ -16,6 +16,7 @@ from intact8.diagnose.doctor.attention_repairs import of_attention
 from intact8.diagnose.doctor.channel_repairs import of_channels, statistics_of
 from intact8.diagnose.doctor.input_repairs import of_inputs
 from intact8.diagnose.doctor.repair import SCALED, Repair, formed, swapped
+from intact8.diagnose.doctor.rotary_repairs import of_rotary_positions
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
@@ -78,6 +79,7 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     yield from formed(_joined_otherwise(sim.graph))
     yield from formed(otherwise(sim, samples, nodes))
     yield from formed(of_attention(sim))
+    yield from formed(of_rotary_positions(sim))
     yield from formed(of_windows(sim))
     yield from formed(rewired(sim))
     yield from formed(among_weights(nodes, sim.tensors))

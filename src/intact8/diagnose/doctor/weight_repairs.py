@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, islice, permutations
 
 import torch
@@ -15,7 +16,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
 from intact8.diagnose.doctor.repair import Repair, rows_reordered
-from intact8.diagnose.doctor.structural_repairs import UNCHANGED, unwrapped
+from intact8.diagnose.doctor.structural_repairs import UNCHANGED, kind_of, unwrapped
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.weights.layout import output_first
 
@@ -25,6 +26,9 @@ SIZES = 8.0
 SATURATES = 8.0
 """Size of a bias from which a gate stays open or closed, whatever comes in."""
 
+FROM_ONE = 0.4
+"""Mean size of gains that are how far they are from 1."""
+
 PAIRS = 2000
 """Pairs of layers that are looked at for weights that were exchanged."""
 
@@ -33,6 +37,7 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
     """Yield the repairs of the weights of one operation."""
     yield from _saturated(node, tensors)
     yield from _reordered(node, tensors)
+    yield from _less_one(node, tensors)
     yield from _sloped(node, tensors)
     if node.op in AFFINE and "weight" in node.params:
         weight = tensors[node.params["weight"]].detach()
@@ -49,7 +54,10 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
 def among_weights(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield the repairs that the weights of several operations together suggest."""
     yield from _sized(nodes, tensors)
-    yield from _exchanged([node for node in nodes if node.op in AFFINE and "weight" in node.params], tensors)
+    layers = [node for node in nodes if node.op in AFFINE and "weight" in node.params]
+    pairs = list(_exchanged(layers, tensors))
+    yield from pairs
+    yield from _exchanged_alike(pairs)
     yield from _exchanged_recurrent([node for node in nodes if "weight_hh" in node.params], tensors)
     yield from _exchanged_parts(nodes, tensors)
 
@@ -198,6 +206,21 @@ def _exchanged(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterato
             yield Repair("wrong_weights", text, a, _swapped(names, tensors), others=(b,))
 
 
+def _exchanged_alike(pairs: Sequence[Repair]) -> Iterator[Repair]:
+    """Yield the same exchange of two layers in all blocks at once, as where a converter takes one name for another."""
+    alike: dict[tuple[str, ...], list[Repair]] = defaultdict(list)
+    for pair in pairs:
+        one, other = pair.node.name, pair.others[0].name
+        if one.rpartition(".")[0] == other.rpartition(".")[0] != "":
+            what = pair.text.rpartition(" exchange their ")[2]
+            alike[kind_of(one), kind_of(other), what].append(pair)
+    for (_, _, what), members in alike.items():
+        if len(members) > 1:
+            first, other = members[0], members[0].others[0].name
+            text = f"it and {other} exchange their {what}, and so do their like in {len(members) - 1} more places"
+            yield replace(first, text=text, also=tuple(members[1:]))
+
+
 def _exchanged_recurrent(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield pairs of recurrent layers of one size with each other's weights: the recurrent ones, or all."""
     for a, b in combinations(layers, 2):
@@ -252,6 +275,16 @@ def _sloped(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     if bool((slopes < 0).any()):
         for text, changed in (("0.25, as they begin", torch.full_like(slopes, 0.25)), ("positive", slopes.abs())):
             yield Repair("wrong_weights", f"its slopes are {text}", node, {node.params["act.weight"]: changed})
+
+
+def _less_one(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a norm whose gains are near 0 with 1 added to them: checkpoints may hold how far they are from 1."""
+    if node.op.endswith("_norm") and "weight" in node.params:
+        gains = tensors[node.params["weight"]].detach()
+        if float(gains.abs().mean()) < FROM_ONE:
+            yield Repair(
+                "wrong_weights", "1 is added to its gains", node, {node.params["weight"]: gains + 1}, unusual=True
+            )
 
 
 def _saturated(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
