@@ -218,3 +218,28 @@ def test_a_model_that_cannot_run_on_the_data_says_so_itself() -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             intact8.lint(chain(a=nn.Linear(4, 4)), data=torch.zeros(2, 5), select=["IQ101"])
+
+
+class Messages(nn.Module):
+    """Sums over the edges of a graph, of which there is another number than of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        y = self.first(x).relu()
+        return self.last(torch.zeros_like(y).index_add_(0, edges[1], y[edges[0]]))
+
+
+def test_inputs_need_not_be_equally_many_nor_batches_of_one_length() -> None:
+    torch.manual_seed(0)
+    graphs = [(torch.randn(8, 4), torch.randint(0, 8, (2, 20))) for _ in range(3)]
+    net = Messages().eval()
+    for subject in (net, intact8.prepare(net, graphs[0])):
+        assert not [f for f in intact8.lint(subject, data=graphs).findings if f.rule == "IQ105"]
+    words = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 3)).eval()
+    lengths = [torch.randn(8, n, 8) for n in (5, 6, 7)]
+    assert not [f for f in intact8.lint(words, data=lengths).findings if f.rule == "IQ105"]
+    with pytest.raises(intact8.InputError, match=r"batches of different sizes.*pad or crop"):
+        intact8.doctor(words, lengths, seconds=0, budget=1)

@@ -199,7 +199,7 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
         if producer is not None:
             return name_cause(sim, producer, sites, quality)
     if reason == "range":
-        return _range_cause(sim, site, sites, gain)
+        return _range_cause(sim, site, sites, gain, enough=quality.distinct >= MANY)
     words = {"part": site.part, "gain": gain, **facts}
     if reason == "cancellation":
         words["ratio"] = facts["term_rms"] / max(facts["sum_rms"], 1e-30)
@@ -273,7 +273,7 @@ def _by_chance(facts: dict[str, Any]) -> bool:
     return bool((data / max(data + calibration, 1)) ** facts["samples_beyond"] > CHANCE)
 
 
-def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: float) -> Cause:
+def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: float, *, enough: bool) -> Cause:
     facts, origin, point = site.evidence.facts, site.evidence.origin, sim.points[site.name]
     ends, best = facts["represents"], facts["best_represents"]
     where = f"it represents {_range(ends)}, best were {_range(best)}: {gain:.0f} dB"
@@ -299,7 +299,13 @@ def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: f
         return Cause("zero_point", site.name, text, "observe it instead", facts)
     if facts["clip_share_of_error"] > 0.5:
         text = f"{said}; it clips {facts['clipped']:.2%} of the values; {where}"
-        return Cause("clipped_range", _place(sim, site, sites), text, 'observer = "mse"', facts)
+        beyond = facts["samples_beyond"]
+        chance = origin == "observer" and enough and beyond > 0 and _by_chance(facts)
+        if chance:
+            text += (
+                f"; {beyond} of {facts['samples'][0]} samples reach further than in calibration, as some do by chance"
+            )
+        return Cause("clipped_range", _place(sim, site, sites), text, 'observer = "mse"', facts, chance)
     name = "wide_range" if origin != "observer" else "heavy_tail"
     remedy = "observe it instead" if origin != "observer" else 'observer = "mse"'
     return Cause(name, _place(sim, site, sites), f"{said}; {where}", remedy, facts)

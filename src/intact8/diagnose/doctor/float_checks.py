@@ -88,6 +88,9 @@ def wrong_network(
             f"{right.removeprefix('in float ')}"
         )
         severity = "note"
+    told = any("recovers" in f.evidence or f.severity == "error" for f in known)
+    if not message and answers is not None and answers.mostly_lost and not told:
+        message, severity = f"{right}, less than half of what there is to learn", "note"
     numbers = answers is not None and not answers.targets.classes
     if not message and not numbers and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"

@@ -192,7 +192,8 @@ def overflowing(sim: Simulation, samples: Samples) -> list[Finding]:
                 if node.name in values:
                     continue
                 y = values[node.name] = compute(node, [values[name] for name in node.inputs])
-                whole = not y.is_floating_point() or (node.op == "constant" and is_mask(y))
+                hides = node.op == "constant" and (is_mask(y) or bool(torch.isneginf(y).all()))
+                whole = not y.is_floating_point() or hides
                 bad = 0 if whole else int((~torch.isfinite(y)).sum())
                 if bad and all(bool(torch.isfinite(values[name]).all()) for name in node.inputs):
                     message = f"{bad} of its {y.numel()} results are NaN or infinite, though its inputs are not"

@@ -85,6 +85,39 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     yield from formed(among_weights(nodes, sim.tensors))
 
 
+def in_all_calls(repair: Repair, graph: Graph) -> Repair:
+    """Return a repair of an operation of a module that is called several times for all of these calls."""
+    node = graph.nodes.get(repair.node.name)
+    if node is None or repair.also or repair.change is not None or repair.compute is not None or repair.order:
+        return repair
+    if repair.cause not in ("wrong_weights", "wrong_setting"):
+        return repair
+    own, others = _calls(graph, node), [call for other in repair.others for call in _calls(graph, other)]
+    if not own and not others:
+        return repair
+    changed = repair.node
+    also = [
+        replace(changed, name=call.name, inputs=call.inputs, shape=call.shape,
+                params=call.params if changed.params == node.params else changed.params)
+        for call in own
+    ]  # fmt: skip
+    return replace(
+        repair,
+        others=(*repair.others, *others),
+        also=tuple(replace(repair, node=call, others=()) for call in also),
+    )
+
+
+def _calls(graph: Graph, node: Node) -> list[Node]:
+    """Return the other operations with the parameters of this one."""
+    own = _parameters(node)
+    return [n for n in graph if n.name != node.name and n.op == node.op and own and _parameters(n) == own]
+
+
+def _parameters(node: Node) -> dict[str, str]:
+    return {role: name for role, name in node.params.items() if not role.startswith(("correct.", "equalize."))}
+
+
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:
     """Yield what is joined in another order: any of few parts, two of more exchanged."""
     for node in graph:
@@ -125,24 +158,25 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
         for groups in {1, 2, 4, 8, 16, 32} - {node.attrs["groups"]}:
             if int(node.shape[1] or 1) % groups == 0:
                 changed = replace(node, attrs={**node.attrs, "groups": groups})
-                yield Repair("wrong_setting", f"it has {groups} groups, not {node.attrs['groups']}", changed)
+                now = "one for each channel" if node.attrs["groups"] == node.shape[1] else node.attrs["groups"]
+                yield Repair("wrong_setting", f"it has {groups} groups, not {now}", changed)
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))
-    now, foldable = function_of(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
+    function, foldable = function_of(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
-    if usual and now != usual and node.op == "table" and not node.params:
+    if usual and function != usual and node.op == "table" and not node.params:
         like = [n for n in graph if kind_of(n.name) == kind_of(node.name) and n.name != node.name]
         unusual = bool(like) and all(function_of(n) == usual for n in like)
         text = f"it computes {word_of(usual)}, as elsewhere in the network"
         yield with_function(node, usual, text, unusual=unusual)
-    elif usual and now != usual and foldable and silent and "act.weight" not in node.params:
+    elif usual and function != usual and foldable and silent and "act.weight" not in node.params:
         yield with_function(node, usual, f"{word_of(usual)} follows, as elsewhere in the network")
     elif not usual and node.op in AFFINE and silent:  # somebody may have lost them all
         for word in ("relu", "gelu", "silu"):
             yield with_function(node, FUNCTIONS[word], f"{word} follows")
-    if now and foldable:
-        yield Repair("wrong_setting", f"no {word_of(now)} follows", bare)
+    if function and foldable:
+        yield Repair("wrong_setting", f"no {word_of(function)} follows", bare)
 
 
 def usual_function(graph: Graph) -> list[Any]:

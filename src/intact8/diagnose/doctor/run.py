@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from intact8 import recipes
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
+from intact8.calibration.dynamic_dimensions import changing
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.doctor.answers import answers_of
 from intact8.diagnose.doctor.decision import decide
@@ -103,7 +104,8 @@ def doctor(
         progress: called with the name of every step.
 
     Raises:
-        InputError: too little data, labels that are no classes, a metric that gives no number, or a negative number.
+        InputError: too little data, batches of different sizes, labels that are no classes, a metric that gives no
+            number, or a negative number.
         CaptureError, CalibrationError, RecipeError: as for :func:`intact8.prepare` and :func:`intact8.calibrate`.
         StateError: ``sim`` is not calibrated, or ``model`` is a simulation.
 
@@ -140,6 +142,11 @@ def doctor(
         sim = copy.deepcopy(sim).eval()
     given_model, model = model, model if sim is None else _with_weights(model, sim)
     example, data = first_batch(model, data)
+    sizes, data = changing(model, example, data)
+    if sizes.names:
+        name, dims = next(iter(sizes.names.items()))
+        what, why = "batches of different sizes", f"dimension {min(dims)} changes, and samples are compared one by one"
+        raise InputError(what, where=f"input {name}", why=why, remedy="pad or crop the data to one size for the doctor")
     network = FloatNetwork(model, example, device_of(model))
     samples = gather(data, network.captured, network.device, max_samples)
     better, chosen, held_out = _divided(samples, network, seed)

@@ -17,6 +17,7 @@ from intact8.diagnose.doctor.exploded import norms, weight_finding
 from intact8.diagnose.doctor.float_causes import LEAST, TRAIN_ON
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.structural_repairs import kind_of, last_part, owner_of
+from intact8.diagnose.doctor.weight_repairs import TWINS
 from intact8.simulation.simulation import Simulation
 
 OVERSHOT, MANY = 8.0, 512
@@ -251,6 +252,30 @@ def _copied_tables(sim: Simulation) -> list[Finding]:
     return found
 
 
+def _twins(sim: Simulation, one: str, other: str) -> bool:
+    """Return whether two parts of a network, in which layers of these names are, have nearly all their weights alike,
+    and neither reads the other: they are the same on purpose, as where two pictures are compared."""
+    parts = []
+    for name in (one, other):
+        before, _, behind = name.partition(".")
+        nodes = [n for n in sim.graph if n.name.startswith(f"{before}.") and "weight" in n.params and behind]
+        parts.append({n.name.partition(".")[2]: sim.tensors[n.params["weight"]].detach() for n in nodes})
+    common = parts[0].keys() & parts[1].keys()
+    alike = sum(torch.equal(parts[0][name], parts[1][name]) for name in common)
+    many = alike >= TWINS * max(1, len(common) - alike)
+    return many and not (_reads(sim, one, other) or _reads(sim, other, one))
+
+
+def _reads(sim: Simulation, name: str, of: str) -> bool:
+    """Return whether an operation is computed of another one's results."""
+    pending, seen = [name], {name}
+    while pending:
+        found = [i for i in sim.graph.nodes[pending.pop()].inputs if i not in seen]
+        pending += found
+        seen.update(found)
+    return of in seen
+
+
 def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
     """Return findings of layers whose weights are another's, bit by bit, and not the same parameter."""
     alike: dict[tuple[Any, ...], list[Node]] = defaultdict(list)
@@ -264,7 +289,7 @@ def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:
         weight = sim.tensors[first.params["weight"]]
         apart = [n for n in others if n.params["weight"] != first.params["weight"]]
         same = [n for n in apart if torch.equal(sim.tensors[n.params["weight"]], weight)]
-        if same:
+        if same and not _twins(sim, first.name, same[0].name):
             names = ", ".join(n.name for n in same)
             message = f"the weights of {names} are those of {first.name}, bit by bit"
             found.append(weight_finding("wrong_weights", same[0].name, message, copies=len(same)))

@@ -26,6 +26,9 @@ SIZES = 8.0
 SATURATES = 8.0
 """Size of a bias from which a gate stays open or closed, whatever comes in."""
 
+TWINS = 3
+"""How many layers of two parts of a network have the same weights for each that has not, where they are twins."""
+
 FROM_ONE = 0.4
 """Mean size of gains that are how far they are from 1."""
 
@@ -47,6 +50,7 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
         yield from _heads(node, weight, before, graph)
         yield from _merged(node, weight, before, graph)
         yield from _grouped(node, weight)
+        yield from _by_one_channel(node, weight)
         yield from _before_pixels(node, weight, graph, tensors)
     yield from _rolled(node, graph, tensors)
 
@@ -60,17 +64,42 @@ def among_weights(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Itera
     yield from _exchanged_alike(pairs)
     yield from _exchanged_recurrent([node for node in nodes if "weight_hh" in node.params], tensors)
     yield from _exchanged_parts(nodes, tensors)
+    yield from _unlike_twins(layers, tensors)
+
+
+def _unlike_twins(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield layers with the weights of their like in another part of the network that else has the same weights."""
+    parts: dict[str, dict[str, Node]] = defaultdict(dict)
+    for node in layers:
+        before, _, behind = node.name.partition(".")
+        if behind:
+            parts[before][behind] = node
+    for one, other in permutations(parts, 2):
+        pairs = [(parts[one][name], parts[other][name]) for name in parts[one] if name in parts[other]]
+        roles = [[(a.params[r], b.params[r]) for r in ("weight", "bias") if {r} <= a.params.keys() & b.params.keys()]
+                 for a, b in pairs]  # fmt: skip
+        alike = [all(torch.equal(tensors[a], tensors[b]) for a, b in names) for names in roles]
+        apart = [i for i, same in enumerate(alike) if not same]
+        if not apart or sum(alike) < TWINS * len(apart):
+            continue
+        for i in apart:
+            if all(tensors[a].shape == tensors[b].shape for a, b in roles[i]):
+                text = f"it has the weights of {pairs[i][1].name}, as the other layers of {one} have those of {other}"
+                tensors_ = {a: tensors[b].detach() for a, b in roles[i]}
+                yield Repair("wrong_weights", text, pairs[i][0], tensors_, unusual=True)
 
 
 def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
-    """Yield a table of positions that begins one row later, or earlier, as where a token comes last, not first."""
+    """Yield a table of positions that begins some rows later, or earlier, as where a token comes last, not first."""
     role = {"constant": "value", "embedding": "weight"}.get(node.op)
     if role is None or any(name in graph.inputs for name in node.inputs):
         return
     table = tensors[node.params[role]].detach()
     if table.dim() > 1 and table.shape[-2] > 2:
-        for rows in (1, -1):
-            text = f"its rows come one {'later' if rows > 0 else 'earlier'}"
+        for rows in (sign * count for count in (1, 2, 4, 8, 16) for sign in (1, -1)):
+            if 2 * abs(rows) >= max(table.shape[-2], 3):
+                continue
+            text = f"its rows come {abs(rows)} {'later' if rows > 0 else 'earlier'}"
             yield Repair("wrong_weights", text, node, {node.params[role]: table.roll(rows, -2)})
 
 
@@ -136,6 +165,14 @@ def _laid_out(weight: Tensor) -> dict[str, Tensor]:
         if one > 1:
             found["space first"] = weight.reshape(*space, other, one).movedim((-1, -2), (0, 1))
     return found
+
+
+def _by_one_channel(node: Node, weight: Tensor) -> Iterator[Repair]:
+    """Yield the kernels of single channels read one place further, or earlier."""
+    if node.attrs.get("groups", 1) == len(weight) > 2:
+        for step, how in ((-1, "further"), (1, "earlier")):
+            tensors = {node.params["weight"]: weight.roll(step, 0)}
+            yield Repair("wrong_weights", f"its kernels are those one channel {how}", node, tensors)
 
 
 def _grouped(node: Node, weight: Tensor) -> Iterator[Repair]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,6 @@ from intact8.simulation.quantized_tensor import Value, real
 from intact8.simulation.scales.table_range import flat_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from intact8.calibration.data import Call
     from intact8.simulation.simulation import Simulation
 
@@ -86,7 +84,7 @@ def collect(sim: Simulation, calls: Iterable[Call]) -> DataStatistics:
     with _float_evaluation(sim), torch.no_grad():
         for args, kwargs in calls:
             flat = sim.flatten(args, kwargs)
-            for sample in zip(*(t.cpu() for t in flat), strict=True):
+            for sample in _samples(flat):
                 digest = _digest(sample)
                 found.repeats += digest in digests
                 digests.add(digest)
@@ -103,6 +101,13 @@ def _fully_masked(sim: Simulation, flat: list[Tensor]) -> int:
         if "mask" in sim.graph.nodes[name].attrs["key"] and mask.dim() == 2:
             return int((mask == 0).all(1).sum())
     return 0
+
+
+def _samples(flat: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the inputs of every sample; of a batch whose inputs are not equally many, as of a graph, all as one."""
+    given = [t.cpu() for t in flat]
+    alike = all(t.dim() for t in given) and len({len(t) for t in given}) == 1
+    yield from zip(*given, strict=True) if alike else [tuple(given)]
 
 
 def _digest(sample: tuple[Tensor, ...]) -> bytes:

@@ -107,11 +107,13 @@ class ModelSubject(ModuleSubject):
     @cached_property
     def _outcome(self) -> Simulation | IntactError:
         """What prepare returned or raised: every rule asks, and an error may take a second. NeedsError without data."""
+        from intact8.calibration.dynamic_dimensions import changing
         from intact8.simulation.prepare import prepare
 
         example = self.example()
         try:
-            return prepare(self.module, example).eval()
+            sizes, self.data = changing(self.module, example, self.data)
+            return prepare(self.module, example, dynamic_shapes=sizes).eval()
         except IntactError as error:
             return error
 
