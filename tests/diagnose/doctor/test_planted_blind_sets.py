@@ -21,6 +21,7 @@ from tests.diagnose.doctor import (
     planted_blind_fifth,
     planted_blind_fourteenth,
     planted_blind_fourth,
+    planted_blind_nineteenth,
     planted_blind_ninth,
     planted_blind_seventeenth,
     planted_blind_seventh,
@@ -47,6 +48,7 @@ SETS = (
     planted_blind_sixteenth,
     planted_blind_seventeenth,
     planted_blind_eighteenth,
+    planted_blind_nineteenth,
 )
 
 

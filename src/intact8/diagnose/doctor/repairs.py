@@ -42,6 +42,9 @@ MOST_JOINED = 8
 GAINS = (1 / 64, 1 / 8, 8.0, 64.0)
 """Factors tried on what every operation gives, and then their neighbours at the best places."""
 
+GROUPS = 1, 2, 3, 4, 6, 8, 12, 16, 32
+"""Numbers of groups that are tried."""
+
 USUAL_EPS, LARGE_EPS = 1e-5, 1e-3
 """The number that most networks add to variances, and the largest one that frameworks add by default."""
 
@@ -155,11 +158,14 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
         if graph.nodes[node.inputs[0]].op == "softmax":
             yield Repair("wrong_setting", "it is left out, as what it reads is a softmax", replace(node, op="dropout"))
     if node.op == "group_norm":
-        for groups in {1, 2, 4, 8, 16, 32} - {node.attrs["groups"]}:
-            if int(node.shape[1] or 1) % groups == 0:
+        for groups in GROUPS:
+            if groups != node.attrs["groups"] and int(node.shape[1] or 1) % groups == 0:
                 changed = replace(node, attrs={**node.attrs, "groups": groups})
-                now = "one for each channel" if node.attrs["groups"] == node.shape[1] else node.attrs["groups"]
-                yield Repair("wrong_setting", f"it has {groups} groups, not {now}", changed)
+                single = node.attrs["groups"] == node.shape[1]
+                now = "one for each channel" if single else node.attrs["groups"]
+                norms = [n for n in alike if n.op == node.op]
+                unusual = single and any(n.attrs["groups"] != n.shape[1] for n in norms)
+                yield Repair("wrong_setting", f"it has {groups} groups, not {now}", changed, unusual=unusual)
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))

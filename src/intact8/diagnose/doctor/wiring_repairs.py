@@ -5,6 +5,7 @@ Each is what people and converters mistake one for another, so that both are pos
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,14 @@ STEPS, SHORTCUT, MOST_LAYERS = 4, 4, 24
 tried for all that have the shape of those with shortcuts."""
 
 
+PARTS_ADDED = 0.1, 0.2, 0.3, 0.5
+"""Factors of residual blocks that are tried."""
+
+
+IDLE = [{"op": "affine_scalar", "attrs": {"mul": 1.0, "add": 0}}]
+"""The chain of a multiplication by 1."""
+
+
 def rewired(sim: Simulation) -> Iterator[Repair]:
     """Yield the repairs of this module but those of :func:`shortcuts`."""
     graph, users, compute = sim.graph, sim.graph.users(), FloatExecutor(sim.tensors)
@@ -63,6 +72,37 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
             yield from _shortcut_to(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
+    yield from _parts_added(graph)
+
+
+def _parts_added(graph: Graph) -> Iterator[Repair]:
+    """Yield residual blocks that are alike of which a part is added, as in deep networks of many: where it was lost."""
+    alike: dict[str, list[Node]] = defaultdict(list)
+    for node in graph:
+        if node.op == "add" and len(node.inputs) == 2:
+            for way, passed in (node.inputs, node.inputs[::-1]):
+                made = graph.nodes[way]
+                while made.inputs and (made.moves or made.op in UNCHANGED):
+                    made = graph.nodes[made.inputs[0]]
+                if made.op in (*AFFINE, "table", "mul") and _comes_from(graph, way, passed):
+                    alike[kind_of(made.name)].append(made)
+    for layers in alike.values():
+        for part in PARTS_ADDED if len(layers) > 1 else ():
+            text = f"{part:.3g} times its results are added, and so in {len(layers) - 1} more places"
+            parts = [Repair("wrong_scale", text, layer, gain=part) for layer in layers]
+            # A factor that does nothing was something else once.
+            idle = all(function_of(layer) == IDLE for layer in layers)
+            yield replace(parts[0], also=tuple(parts[1:]), unusual=idle)
+
+
+def _comes_from(graph: Graph, name: str, source: str) -> bool:
+    """Return whether a value is computed of another one within a residual block."""
+    pending, seen = [name], {name}
+    while pending and len(seen) < MOST_LAYERS:
+        found = [i for i in graph.nodes[pending.pop()].inputs if i not in seen]
+        pending += found
+        seen.update(found)
+    return source in seen
 
 
 def _other_step(node: Node, shape: Sequence[Any]) -> Iterator[Repair]:
