@@ -186,17 +186,22 @@ def _grouped(node: Node, weight: Tensor) -> Iterator[Repair]:
 
 def _before_pixels(node: Node, weight: Tensor, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield a layer whose channels become pixels (PixelShuffle), as made for colours innermost."""
-    behind = [n for n in graph if n.inputs[:1] == [node.name]]
+    behind = [n for n in graph if node.name in n.inputs]
+    if len(behind) == 1 and behind[0].op == "add":  # to what is another picture's channels
+        behind = [n for n in graph if behind[0].name in n.inputs]
     shape = behind[0].shape if len(behind) == 1 and behind[0].op == "reshape" else ()
     colours, *factors = known(shape[1:4]) if len(shape) == 6 and len(node.shape) == 4 else (0, 0)
-    if colours * math.prod(factors) == len(weight) and colours > 1 and math.prod(factors) > 1:
-        order = torch.arange(len(weight)).reshape(-1, colours).T.flatten()
-        yield Repair(
-            "wrong_weights",
-            "its channels lie pixel by pixel, colours innermost",
-            node,
-            rows_reordered(node, order, tensors),
-        )
+    if colours * math.prod(factors) != len(weight) or math.prod(factors) < 2 or len(factors) != 2:
+        return
+    rows = torch.arange(len(weight))
+    orders = {
+        "lie pixel by pixel, colours innermost": rows.reshape(-1, colours).T,
+        "fill columns before rows": rows.reshape(colours, *factors).mT,
+    }
+    for text, order in orders.items():
+        if not torch.equal(order.flatten(), rows):
+            tensors_ = rows_reordered(node, order.flatten(), tensors)
+            yield Repair("wrong_weights", f"its channels {text}", node, tensors_)
 
 
 def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
