@@ -101,11 +101,8 @@ class Module(nn.Module):
             inputs = tuple(values[name] for name in self._names)
         for name, x in zip(self._names, inputs, strict=True):
             if not isinstance(x, Tensor):
-                what, remedy = (
-                    f"expected a tensor, got {type(x).__name__}",
-                    "give torch.as_tensor(x), or program.run(x)",
-                )
-                raise InputError(what, where=name, remedy=remedy)
+                what = f"expected a tensor, got {type(x).__name__}"
+                raise InputError(what, where=name, remedy="give torch.as_tensor(x), or program.run(x)")
             if x.is_nested:  # which torch gives to no operator but its own
                 refuse_other_layouts(name, x)
         outputs = torch.ops.intact8.run(list(inputs), self._number, self.engine, self.layout)

@@ -714,3 +714,31 @@ def test_zeros_that_parameters_begin_with_are_no_mask_and_no_missing_state(recip
     intact8.calibrate(sim, data.split(64))
     wanted = trained(data).detach()
     assert (intact8.convert(sim.eval()).run(data) - wanted).norm() < 0.1 * wanted.norm()
+
+
+@pytest.mark.parametrize("scales", ["learned", "lsq+", "pact", "observed", "fixed"])
+def test_weights_put_in_for_a_while_change_nothing(scales: str) -> None:
+    """Averages of weights are evaluated before and between steps of training, and the old ones put back."""
+    torch.manual_seed(0)
+    net, x = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 5, 3)),
+        torch.randn(16, 3, 8, 8),
+    )
+    sim = intact8.prepare(net.eval(), x[:2], recipes.qat(scales))
+    intact8.calibrate(sim, x)
+    sim.eval()
+    before, kept = sim(x), copy.deepcopy(sim.state_dict())
+    own = {name: p.data.clone() for name, p in sim.named_parameters()}
+    for factor in (1.01, 1.3, 0.8):
+        with torch.no_grad():
+            for name, p in sim.named_parameters():
+                if not name.startswith("quantizers"):
+                    p.mul_(factor)
+        assert not torch.equal(sim(x), before)
+        with torch.no_grad():
+            for name, p in sim.named_parameters():
+                p.copy_(own[name])
+        assert torch.equal(sim(x), before)
+    for name, value in sim.state_dict().items():
+        if isinstance(value, Tensor):
+            assert torch.equal(value.nan_to_num(), kept[name].nan_to_num()), name

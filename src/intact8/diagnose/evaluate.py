@@ -196,7 +196,7 @@ def _count(inputs: Any, labels: Any) -> int:
     Raises:
         InputError: the labels are those of one sample, without a dimension that counts.
     """
-    if isinstance(labels, Mapping | list | tuple):  # several targets, or one of any form for each sample
+    if isinstance(labels, Mapping | list | tuple) and labels:  # several targets, or one of any form for each sample
         sizes = [len(x) for _, x in leaves("", inputs) if isinstance(x, Tensor) and x.ndim]
         if isinstance(labels, Mapping) or len(labels) not in sizes:
             own = {len(x) for _, x in leaves("", labels) if isinstance(x, Tensor) and x.ndim}

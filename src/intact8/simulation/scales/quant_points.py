@@ -44,10 +44,20 @@ class ResizableBuffers(nn.Module):
 
 
 class LearningPoint(ResizableBuffers):
-    """What has scales that may be learned: see ``source`` and ``learner`` of its subclasses."""
+    """What has scales that may be learned: see ``source`` and ``learner`` of its subclasses.
+
+    Attributes:
+        solved_at_start: scales, and arrays of the multipliers, that unmoved scales of weights have with the weights
+            that learning started with, while other weights have others; else None.
+    """
 
     source: str
     learner: LearnedScale | LearnedScales | None
+    solved_at_start: tuple[Tensor, dict[str, Any]] | None = None
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.solved_at_start = None
+        super()._load_from_state_dict(*args, **kwargs)
 
     @property
     def unmoved(self) -> bool:

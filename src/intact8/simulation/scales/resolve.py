@@ -329,7 +329,12 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
     assert x is not None and y is not None
     s_x, s_y, req = x.scale_value, y.scale_value, q.requantizations[node.name]
     slopes = slopes_of(node, q) if is_leaky(node) else None
-    bad = None
+    bad, point = None, layer.point
+    if not (layer.held and point.unmoved):
+        point.solved_at_start = None
+    elif point.solved_at_start is not None:  # other weights were put in for a while, as averages are
+        point.scale, arrays = point.solved_at_start[0].clone(), point.solved_at_start[1]
+        req.put(**arrays)
     if layer.held:
         residual = 0.0 if shared is None else 255.0 * shared["residual_a"][0] / shared["b"][0]
         form = "leaky" if slopes is not None else "affine" if shared is None else "fused"
@@ -341,6 +346,8 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
             return
         if bad is not None and bad.any() and layer.point.source == "held":
             state.repaired[node.name] = int(bad.sum())
+        if point.unmoved and point.solved_at_start is None:
+            point.solved_at_start = point.scale.clone(), req.arrays()
     target = np.minimum(s_x * layer.base / s_y, BEYOND)
     if shared is not None:
         r = q.point(node.inputs[1])
