@@ -40,7 +40,7 @@ trained networks stay below 2."""
 VANISHED = 1e-3
 """What the median row of a layer makes of unit inputs below which its weights have vanished."""
 
-FEW, BITS = 1000, 100
+FEW, BITS = 1000, 60
 """One weight in so many may be exceptional, and one at least; and up to three, one in so many at most."""
 
 FEW_ROWS = 8
