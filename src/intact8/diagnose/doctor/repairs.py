@@ -5,7 +5,7 @@ A repair changes what an operation computes; what gives the answers back was wro
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
@@ -88,37 +88,32 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     yield from formed(among_weights(nodes, sim.tensors))
 
 
-def in_all_calls(repair: Repair, graph: Graph) -> Repair:
+def calls_of_modules(graph: Graph) -> dict[str, list[Node]]:
+    """Return the other operations with the parameters of one, by its name: the calls of a module called several times."""
+    alike: dict[tuple[Any, ...], list[Node]] = defaultdict(list)
+    for node in graph:
+        own = [(role, name) for role, name in node.params.items() if not role.startswith(("correct.", "equalize."))]
+        if own:
+            alike[(node.op, *sorted(own))].append(node)
+    return {n.name: [o for o in nodes if o is not n] for nodes in alike.values() if len(nodes) > 1 for n in nodes}
+
+
+def in_all_calls(repair: Repair, graph: Graph, calls: Mapping[str, Sequence[Node]]) -> Repair:
     """Return a repair of an operation of a module that is called several times for all of these calls."""
-    node = graph.nodes.get(repair.node.name)
-    if node is None or repair.also or repair.change is not None or repair.compute is not None or repair.order:
+    node, changed = graph.nodes.get(repair.node.name), repair.node
+    whole = repair.also or repair.change is not None or repair.compute is not None or repair.order
+    if node is None or whole or repair.cause not in ("wrong_weights", "wrong_setting"):
         return repair
-    if repair.cause not in ("wrong_weights", "wrong_setting"):
-        return repair
-    own, others = _calls(graph, node), [call for other in repair.others for call in _calls(graph, other)]
+    own, others = calls.get(node.name, []), [call for other in repair.others for call in calls.get(other.name, [])]
     if not own and not others:
         return repair
-    changed = repair.node
     also = [
         replace(changed, name=call.name, inputs=call.inputs, shape=call.shape,
                 params=call.params if changed.params == node.params else changed.params)
         for call in own
     ]  # fmt: skip
-    return replace(
-        repair,
-        others=(*repair.others, *others),
-        also=tuple(replace(repair, node=call, others=()) for call in also),
-    )
-
-
-def _calls(graph: Graph, node: Node) -> list[Node]:
-    """Return the other operations with the parameters of this one."""
-    own = _parameters(node)
-    return [n for n in graph if n.name != node.name and n.op == node.op and own and _parameters(n) == own]
-
-
-def _parameters(node: Node) -> dict[str, str]:
-    return {role: name for role, name in node.params.items() if not role.startswith(("correct.", "equalize."))}
+    parts = tuple(replace(repair, node=call, others=()) for call in also)
+    return replace(repair, others=(*repair.others, *others), also=parts)
 
 
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reordered
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
-from intact8.diagnose.doctor.repairs import in_all_calls, repairs, with_gain
+from intact8.diagnose.doctor.repairs import calls_of_modules, in_all_calls, repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import together
 from intact8.diagnose.doctor.targets import Targets
@@ -162,8 +162,8 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
         numbers = _telling_batches(samples, losses_now, count)
         few = samples.at(numbers)
     candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
-    several = together(candidates, sim.graph)
-    candidates = sorted([*(in_all_calls(r, sim.graph) for r in candidates), *several], key=_likely)
+    several, calls = together(candidates, sim.graph), calls_of_modules(sim.graph)
+    candidates = sorted([*(in_all_calls(r, sim.graph, calls) for r in candidates), *several], key=_likely)
     right = targets.at(numbers, few)
     losses: list[tuple[float, Repair]] = []
     for start in range(0, len(candidates), AT_ONCE):
