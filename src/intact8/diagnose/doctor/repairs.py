@@ -89,7 +89,7 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 
 
 def calls_of_modules(graph: Graph) -> dict[str, list[Node]]:
-    """Return the other operations with the parameters of one, by its name: the calls of a module called several times."""
+    """Return the other operations with the parameters of one, by its name: calls of a module called several times."""
     alike: dict[tuple[Any, ...], list[Node]] = defaultdict(list)
     for node in graph:
         own = [(role, name) for role, name in node.params.items() if not role.startswith(("correct.", "equalize."))]
