@@ -76,7 +76,8 @@ def otherwise(sim: Simulation, samples: Samples, nodes: Sequence[Node]) -> Itera
 
 
 def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
-    """Return repairs of one kind put together: of layers whose names differ in numbers only, and of all layers."""
+    """Return repairs of one kind put together: of layers whose names differ in numbers only, of all layers, and of all
+    inputs of one shape."""
     order = {name: i for i, name in enumerate(graph.nodes)}
     groups: dict[tuple[str, ...], list[Repair]] = defaultdict(list)
     for repair in repairs:
@@ -84,6 +85,9 @@ def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
         if alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm"):
             groups[repair.cause, repair.text].append(repair)
             groups[repair.cause, repair.text, kind_of(repair.node.name)].append(repair)
+        if alone and repair.cause == INPUTS_ARE_WRONG and repair.change is not None and not repair.source:
+            what = repair.text.removesuffix(f" as {repair.node.name}")
+            groups[repair.cause, what, str(repair.node.shape)].append(repair)
     found: dict[tuple[str, ...], Repair] = {}
     for (cause, text, *_), members in groups.items():
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
