@@ -237,9 +237,9 @@ def test_inputs_need_not_be_equally_many_nor_batches_of_one_length() -> None:
     graphs = [(torch.randn(8, 4), torch.randint(0, 8, (2, 20))) for _ in range(3)]
     net = Messages().eval()
     for subject in (net, intact8.prepare(net, graphs[0])):
-        assert not [f for f in intact8.lint(subject, data=graphs).findings if f.rule == "IQ105"]
+        assert not [f for f in intact8.lint(subject, data=graphs).findings if f.id == "IQ105"]
     words = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 3)).eval()
     lengths = [torch.randn(8, n, 8) for n in (5, 6, 7)]
-    assert not [f for f in intact8.lint(words, data=lengths).findings if f.rule == "IQ105"]
+    assert not [f for f in intact8.lint(words, data=lengths).findings if f.id == "IQ105"]
     with pytest.raises(intact8.InputError, match=r"batches of different sizes.*pad or crop"):
         intact8.doctor(words, lengths, seconds=0, budget=1)

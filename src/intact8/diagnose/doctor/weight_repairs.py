@@ -85,8 +85,8 @@ def _unlike_twins(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iter
         for i in apart:
             if all(tensors[a].shape == tensors[b].shape for a, b in roles[i]):
                 text = f"it has the weights of {pairs[i][1].name}, as the other layers of {one} have those of {other}"
-                tensors_ = {a: tensors[b].detach() for a, b in roles[i]}
-                yield Repair("wrong_weights", text, pairs[i][0], tensors_, unusual=True)
+                of_the_other = {a: tensors[b].detach() for a, b in roles[i]}
+                yield Repair("wrong_weights", text, pairs[i][0], of_the_other, unusual=True)
 
 
 def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
@@ -96,10 +96,11 @@ def _rolled(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator
         return
     table = tensors[node.params[role]].detach()
     if table.dim() > 1 and table.shape[-2] > 2:
-        for rows in (sign * count for count in (1, 2, 4, 8, 16) for sign in (1, -1)):
+        for rows in (sign * offset for offset in (1, 2, 4, 8, 16) for sign in (1, -1)):
             if 2 * abs(rows) >= max(table.shape[-2], 3):
                 continue
-            text = f"its rows come {abs(rows)} {'later' if rows > 0 else 'earlier'}"
+            count = "one" if abs(rows) == 1 else str(abs(rows))
+            text = f"its rows come {count} {'later' if rows > 0 else 'earlier'}"
             yield Repair("wrong_weights", text, node, {node.params[role]: table.roll(rows, -2)})
 
 
@@ -200,8 +201,8 @@ def _before_pixels(node: Node, weight: Tensor, graph: Graph, tensors: Mapping[st
     }
     for text, order in orders.items():
         if not torch.equal(order.flatten(), rows):
-            tensors_ = rows_reordered(node, order.flatten(), tensors)
-            yield Repair("wrong_weights", f"its channels {text}", node, tensors_)
+            changed = rows_reordered(node, order.flatten(), tensors)
+            yield Repair("wrong_weights", f"its channels {text}", node, changed)
 
 
 def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:

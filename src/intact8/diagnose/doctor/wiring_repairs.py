@@ -17,7 +17,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import Users
-from intact8.diagnose.doctor.repair import Compute, Repair
+from intact8.diagnose.doctor.repair import SCALED, Compute, Repair
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
     UNCHANGED,
@@ -89,10 +89,10 @@ def _parts_added(graph: Graph) -> Iterator[Repair]:
     for layers in alike.values():
         for part in PARTS_ADDED if len(layers) > 1 else ():
             text = f"{part:.3g} times its results are added, and so in {len(layers) - 1} more places"
-            parts = [Repair("wrong_scale", text, layer, gain=part) for layer in layers]
-            # A factor that does nothing was something else once.
+            # A factor that does nothing was something else once; where there is none, another scale makes up for much.
             idle = all(function_of(layer) == IDLE for layer in layers)
-            yield replace(parts[0], also=tuple(parts[1:]), unusual=idle)
+            parts = [Repair("wrong_scale", text, layer, gain=part) for layer in layers]
+            yield replace(parts[0], also=tuple(parts[1:]), unusual=idle, least=0.0 if idle else SCALED)
 
 
 def _comes_from(graph: Graph, name: str, source: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,11 @@ import openvino
 from openvino import opset14 as ov
 
 from intact8.arithmetic.affine import dequantize, quantize
-from intact8.errors import EngineError, in_short
+from intact8.export.files import write_together
 from intact8.opset.op import Array, Tensor
 from intact8.program.dimensions import sizes_near
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
-from intact8.regular_file import unwritable
 
 from .build import Built, Output, build
 from .checked_compile import compile_checked
@@ -69,24 +66,8 @@ def save_ir(program: Program, path: Path, *, batch: int = 1, uint8_input: bool =
     for name, value in OPTIONS.items():
         model.set_rt_info(str(value), ["intact8", name])
     xml = path.with_suffix(".xml")
-    _write(model, xml)
+    write_together(xml, (".bin", ".xml"), lambda path: openvino.save_model(model, str(path), compress_to_fp16=False))
     return xml, xml.with_suffix(".bin")
-
-
-def _write(model: Any, xml: Path) -> None:
-    """Write both files beside what may stand there, and put them in its place when they are whole."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{xml.stem[:100]}.", dir=xml.parent) as folder:
-            made = Path(folder) / "model.xml"
-            openvino.save_model(model, str(made), compress_to_fp16=False)
-            for part in (made.with_suffix(".bin"), made):
-                with part.open("rb+") as file:
-                    os.fsync(file.fileno())
-            for suffix in (".bin", ".xml"):
-                made.with_suffix(suffix).replace(os.path.realpath(xml.with_suffix(suffix)))
-    except (OSError, RuntimeError) as error:  # OpenVINO tells of a full disk by the latter, without saying so
-        told = error if isinstance(error, OSError) else OSError(f"OpenVINO could not: {in_short(error)}")
-        raise unwritable(xml, "the model", EngineError, told) from error
 
 
 def run_file(path: Path, inputs: dict[str, Array]) -> dict[str, Array]:
