@@ -109,5 +109,5 @@ def test_long_chains(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.export, "export", measured)
     begun = time.process_time()
     program = intact8.quantize(model, x, intact8.Recipe(between_layers="integer"))
-    assert time.process_time() - begun - sum(exported) < 11 * exported[0] + 8
+    assert time.process_time() - begun < 12 * exported[0] + 8
     assert intact8.verify(program, x[:4]).mismatches == 0

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 CLASSIFY = ROOT / "examples" / "c" / "classify.c"
 CC = shutil.which("gcc") or shutil.which("cc")
 ENGINE = ROOT / "native" / "engine"
-STRICT = ("-std=gnu11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-ffp-contract=off")
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-ffp-contract=off")
 
 SANITIZED = (
     "-g1",

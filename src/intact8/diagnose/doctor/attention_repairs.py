@@ -43,7 +43,7 @@ def of_attention(sim: Simulation) -> Iterator[Repair]:
             yield from _mask_turned(node, graph, users, sim.tensors)
 
 
-def _before(graph: Graph, node: Node, op: str) -> Node | None:
+def operation_before(graph: Graph, node: Node, op: str) -> Node | None:
     """Return the operation of a kind before another one that only shifts, scales or masks what it gives."""
     for _ in range(6):
         if not node.inputs:
@@ -74,7 +74,7 @@ def _scores(graph: Graph) -> Iterator[Repair]:
 
     And in the places where they are not divided by anything, where in others they are.
     """
-    found = [(node, _before(graph, node, "matmul")) for node in graph if node.op == "softmax"]
+    found = [(node, operation_before(graph, node, "matmul")) for node in graph if node.op == "softmax"]
     pairs = [(node, product) for node, product in found if product is not None]
     scores = list({product.name: product for _, product in pairs}.values())
     sizes = known([graph.nodes[node.inputs[0]].shape[-1] for node in scores])
@@ -203,7 +203,7 @@ def _parts(graph: Graph, softmax: Node, users: Users) -> tuple[Node, list[tuple[
 
     Queries, keys and values are results of layers, (N, steps, width), or one third of a layer's, by names and places.
     """
-    product = _before(graph, softmax, "matmul")
+    product = operation_before(graph, softmax, "matmul")
     behind = [graph.nodes[name] for name in users[softmax.name]]
     while len(behind) == 1 and behind[0].op in UNCHANGED:
         behind = [graph.nodes[name] for name in users[behind[0].name]]

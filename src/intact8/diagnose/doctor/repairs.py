@@ -107,13 +107,13 @@ def in_all_calls(repair: Repair, graph: Graph, calls: Mapping[str, Sequence[Node
     own, others = calls.get(node.name, []), [call for other in repair.others for call in calls.get(other.name, [])]
     if not own and not others:
         return repair
-    also = [
-        replace(changed, name=call.name, inputs=call.inputs, shape=call.shape,
-                params=call.params if changed.params == node.params else changed.params)
-        for call in own
-    ]  # fmt: skip
-    parts = tuple(replace(repair, node=call, others=()) for call in also)
-    return replace(repair, others=(*repair.others, *others), also=parts)
+    same = changed.params == node.params
+    also = []
+    for call in own:
+        params = call.params if same else changed.params
+        there = replace(changed, name=call.name, inputs=call.inputs, shape=call.shape, params=params)
+        also.append(replace(repair, node=there, others=()))
+    return replace(repair, others=(*repair.others, *others), also=tuple(also))
 
 
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:

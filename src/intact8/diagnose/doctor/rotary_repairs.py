@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.attention_repairs import operation_before
 from intact8.diagnose.doctor.repair import Repair, rows_reordered
 from intact8.simulation.simulation import Simulation
 
@@ -34,13 +35,15 @@ def _turned_together(graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Re
     layers: dict[str, tuple[Node, int]] = {}
     for node in graph:
         if node.op == "softmax":
-            product = _product_before(graph, node)
-            sides = [] if product is None else [_layer_before(graph, name) for name in product.inputs[:2]]
-            size = graph.nodes[product.inputs[0]].shape[-1] if product is not None else None
-            if None in sides or not isinstance(size, int) or size < 4 or size % 2:
+            product = operation_before(graph, node, "matmul")
+            if product is None:
+                continue
+            size = graph.nodes[product.inputs[0]].shape[-1]
+            sides = [layer for name in product.inputs for layer in [_layer_before(graph, name)] if layer is not None]
+            if len(sides) < 2 or not isinstance(size, int) or size < 4 or size % 2:
                 continue
             for layer in sides:
-                if layer is not None and len(tensors[layer.params["weight"]]) % size == 0:
+                if len(tensors[layer.params["weight"]]) % size == 0:
                     layers[layer.name] = layer, size
     for halves in (True, False) if len(layers) > 1 else ():
         how = "halves of a head, not neighbours" if halves else "neighbours, not halves of a head"
@@ -53,17 +56,6 @@ def _turned_together(graph: Graph, tensors: Mapping[str, Tensor]) -> Iterator[Re
                 Repair("wrong_weights", text, layer, rows_reordered(layer, rows.reshape(pairs).mT.flatten(), tensors))
             )
         yield Repair("wrong_weights", text, parts[0].node, parts[0].tensors, also=tuple(parts[1:]), unusual=True)
-
-
-def _product_before(graph: Graph, node: Node) -> Node | None:
-    """Return the product whose results are scores, which may be scaled and masked."""
-    for _ in range(6):
-        if not node.inputs:
-            return None
-        node = graph.nodes[node.inputs[0]]
-        if node.op == "matmul":
-            return node
-    return None
 
 
 def _layer_before(graph: Graph, name: str) -> Node | None:

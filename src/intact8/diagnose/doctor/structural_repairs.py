@@ -168,6 +168,15 @@ def only_source(sim: Simulation, value: str) -> str | None:
     return sources[0] if len(sources) == 1 else None
 
 
+def depending_on(graph: Graph, name: str) -> set[str]:
+    """Return the names of an operation and of all that depends on it."""
+    found = {name}
+    for node in graph:
+        if found.intersection(node.inputs):
+            found.add(node.name)
+    return found
+
+
 def kind_of(name: str) -> str:
     """Return a name without its numbers."""
     return re.sub(r"\d+", "#", name)

@@ -20,7 +20,7 @@ from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reorde
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import calls_of_modules, in_all_calls, repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import together
+from intact8.diagnose.doctor.structural_repairs import depending_on, together
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
@@ -265,7 +265,7 @@ def answers_with(
     """
     plain: list[Tensor] = []
     found: list[list[Tensor] | None] = [[] for _ in candidates]
-    behind = {name: _behind(sim.graph, name) for repair in candidates for name in repair.names()}
+    behind = {name: depending_on(sim.graph, name) for repair in candidates for name in repair.names()}
     affected = [set[str]().union(*(behind[name] for name in repair.names())) for repair in candidates]
     outputs, compute = [*sim.graph.outputs] if last is None else [last.name], FloatExecutor(sim.tensors)
 
@@ -345,12 +345,3 @@ def joined(sim: Simulation, samples: Samples) -> Iterator[list[Tensor]]:
             yield [torch.cat(parts) for parts in zip(*together, strict=True)]
         else:
             yield from together
-
-
-def _behind(graph: Graph, name: str) -> set[str]:
-    """Return the names of an operation and of all that depends on it."""
-    found = {name}
-    for node in graph:
-        if found.intersection(node.inputs):
-            found.add(node.name)
-    return found

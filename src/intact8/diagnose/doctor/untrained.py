@@ -16,7 +16,7 @@ from intact8.capture.graph import Node
 from intact8.diagnose.doctor.exploded import norms, weight_finding
 from intact8.diagnose.doctor.float_causes import LEAST, TRAIN_ON
 from intact8.diagnose.doctor.report import NETWORK, Finding
-from intact8.diagnose.doctor.structural_repairs import kind_of, last_part, owner_of
+from intact8.diagnose.doctor.structural_repairs import depending_on, kind_of, last_part, owner_of
 from intact8.diagnose.doctor.weight_repairs import TWINS
 from intact8.simulation.simulation import Simulation
 
@@ -263,17 +263,7 @@ def _twins(sim: Simulation, one: str, other: str) -> bool:
     common = parts[0].keys() & parts[1].keys()
     alike = sum(torch.equal(parts[0][name], parts[1][name]) for name in common)
     many = alike >= TWINS * max(1, len(common) - alike)
-    return many and not (_reads(sim, one, other) or _reads(sim, other, one))
-
-
-def _reads(sim: Simulation, name: str, of: str) -> bool:
-    """Return whether an operation is computed of another one's results."""
-    pending, seen = [name], {name}
-    while pending:
-        found = [i for i in sim.graph.nodes[pending.pop()].inputs if i not in seen]
-        pending += found
-        seen.update(found)
-    return of in seen
+    return many and one not in depending_on(sim.graph, other) and other not in depending_on(sim.graph, one)
 
 
 def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:

@@ -76,8 +76,8 @@ def _unlike_twins(layers: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iter
             parts[before][behind] = node
     for one, other in permutations(parts, 2):
         pairs = [(parts[one][name], parts[other][name]) for name in parts[one] if name in parts[other]]
-        roles = [[(a.params[r], b.params[r]) for r in ("weight", "bias") if {r} <= a.params.keys() & b.params.keys()]
-                 for a, b in pairs]  # fmt: skip
+        both = [[role for role in ("weight", "bias") if role in a.params and role in b.params] for a, b in pairs]
+        roles = [[(a.params[r], b.params[r]) for r in held] for (a, b), held in zip(pairs, both, strict=True)]
         alike = [all(torch.equal(tensors[a], tensors[b]) for a, b in names) for names in roles]
         apart = [i for i, same in enumerate(alike) if not same]
         if not apart or sum(alike) < TWINS * len(apart):
