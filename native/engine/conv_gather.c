@@ -284,7 +284,7 @@ int check_gathered(checker *c, const conv_step *s, const conv_limits *limits, is
                (width % 4 || width < WIDE_PIXEL || pixels == 1)) {
         t->form = RUNS, bytes = (isize)s->kernel_w * width, t->taps = t->pointers = rows;
         t->copied = checked_product(rows, round_up(bytes, 4));
-    } else if (width % 4 || width < TILE_CHANNELS) {
+    } else if (width % 4 || width < 8) {
         t->form = COPIES, bytes = pixels * width, t->taps = 1;
         t->copied = round_up(bytes, 4) + TILE_CHANNELS;
     }

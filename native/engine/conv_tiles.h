@@ -9,7 +9,8 @@
    ints, floats       vectors of LANES int32 or float32; VECTORS of them are 16 channels
    ROWS               windows of a tile
    NAME(accumulate)   adds the products of one tap of some windows to their sums, and returns the next weights; with `nibbles`
-                      these are of 4 bits. `order`: see tile_kernels
+                      these are of 4 bits. `vectors`: whose channels there are, the others may be left out. `order`: see
+                      tile_kernels
    NIBBLES            where it takes these
    ORDERED            where kernels are `ordered`, see tile_kernels
    NAME(accumulate_four) adds the products of four taps of a block of channels, with a weight for each of them; `fits`: whether
@@ -17,6 +18,7 @@
    BLOCK_VECTORS      vectors of such a block, whose channels are in the order of block_lane() where they are not VECTORS */
 
 #define BLOCK_CHANNELS (LANES * BLOCK_VECTORS)
+#define HALF (VECTORS / 2)
 
 /* Stores the sums of one window, or the bytes that they become. */
 TILE_INLINE void NAME(store)(const ints *sum, const tile_panel *given, isize window) {
@@ -114,8 +116,8 @@ TILE_INLINE void NAME(store_tile)(ints (*sum)[VECTORS], const tile_panel *given,
     if (!whole) NAME(store_each)(own, p, window, rows);
 }
 
-/* Computes `rows` windows from i on. */
-TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows, const int nibbles) {
+/* Computes `rows` windows from i on, channels of the first `vectors`. */
+TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows, const int vectors, const int nibbles) {
     ints sum[ROWS][VECTORS];
     for (int v = 0; v < VECTORS; v++)
         sum[0][v] = VECTOR(add_ints)(VECTOR(load_ints)(p->bias + LANES * v), VECTOR(load_ints)(p->correction + LANES * v));
@@ -126,7 +128,7 @@ TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows, 
     for (isize t = 0; t < p->tap_count; t++) {
         const uint8_t *x[ROWS];
         for (int r = 0; r < rows; r++) x[r] = p->taps[(i + r) * p->tap_count + t] + p->shift;
-        weight = NAME(accumulate)(sum, x, weight, p->tap_bytes, rows, nibbles, order);
+        weight = NAME(accumulate)(sum, x, weight, p->tap_bytes, rows, vectors, nibbles, order);
         if (order) order += 2 + p->tap_bytes / 4;
     }
     NAME(store_tile)(sum, p, i, rows);
@@ -135,8 +137,13 @@ TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows, 
 TILE_INLINE void NAME(dense_tiles)(const tile_panel *given, const int nibbles) {
     const tile_panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     isize i = 0;
-    for (; p.count - i >= ROWS; i += ROWS) NAME(dense_tile)(&p, i, ROWS, nibbles);
-    for (; ROWS > 1 && i < p.count; i++) NAME(dense_tile)(&p, i, 1, nibbles);
+    if (HALF && p.channels <= TILE_CHANNELS / 2) { /* of groups of 8 channels, or the last ones of a layer */
+        for (; p.count - i >= ROWS; i += ROWS) NAME(dense_tile)(&p, i, ROWS, HALF, nibbles);
+        for (; i < p.count; i++) NAME(dense_tile)(&p, i, 1, HALF, nibbles);
+        return;
+    }
+    for (; p.count - i >= ROWS; i += ROWS) NAME(dense_tile)(&p, i, ROWS, VECTORS, nibbles);
+    for (; ROWS > 1 && i < p.count; i++) NAME(dense_tile)(&p, i, 1, VECTORS, nibbles);
 }
 
 TILE_TARGET static void NAME(dense)(const tile_panel *p) { NAME(dense_tiles)(p, 0); }
@@ -212,3 +219,4 @@ TILE_TARGET static void NAME(depthwise)(const tile_panel *p) {
 #undef TILE_TARGET
 #undef TILE_INLINE
 #undef BLOCK_CHANNELS
+#undef HALF

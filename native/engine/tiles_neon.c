@@ -68,22 +68,22 @@ INLINE void neon_store_rows(const int32x4_t *v, const int rows, const tile_panel
 #define TILE_INLINE INLINE
 #define ROWS 4
 
-/* Adds x times 16 weights; x is lane `lane` of a vector. */
-#define ADD_LANE(sum, x, lane, low, high)                                   \
-    (sum)[0] = vmlal_laneq_s16((sum)[0], vget_low_s16(low), x, lane),       \
-    (sum)[1] = vmlal_high_laneq_s16((sum)[1], low, x, lane),                \
-    (sum)[2] = vmlal_laneq_s16((sum)[2], vget_low_s16(high), x, lane),      \
-    (sum)[3] = vmlal_high_laneq_s16((sum)[3], high, x, lane)
+/* Adds x times 8 weights; x is lane `lane` of a vector. */
+#define ADD_LANE(sum, x, lane, w)                                      \
+    (sum)[0] = vmlal_laneq_s16((sum)[0], vget_low_s16(w), x, lane),    \
+    (sum)[1] = vmlal_high_laneq_s16((sum)[1], w, x, lane)
 
-#define ADD_LANES(lane)                                                                \
-    do {                                                                               \
-        const int8x16_t w = vld1q_s8(weight + TILE_CHANNELS * (lane));                 \
-        const int16x8_t low = vmovl_s8(vget_low_s8(w)), high = vmovl_high_s8(w);       \
-        for (int r = 0; r < rows; r++) ADD_LANE(sum[r], words[r], lane, low, high);    \
+#define ADD_LANES(lane)                                                                           \
+    do {                                                                                          \
+        const int8x16_t w = vld1q_s8(weight + TILE_CHANNELS * (lane));                            \
+        const int16x8_t low = vmovl_s8(vget_low_s8(w)), high = vmovl_high_s8(w);                  \
+        for (int r = 0; r < rows; r++) ADD_LANE(sum[r], words[r], lane, low);                     \
+        for (int r = 0; r < rows && vectors > 2; r++) ADD_LANE(sum[r] + 2, words[r], lane, high); \
     } while (0)
 
 INLINE const int8_t *neon_alone_accumulate(int32x4_t sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                           isize bytes, const int rows, const int nibbles, const int32_t *order) {
+                                           isize bytes, const int rows, const int vectors, const int nibbles,
+                                           const int32_t *order) {
     (void)nibbles, (void)order;
     for (isize i = 0; i < bytes; i += 4, weight += 4 * TILE_CHANNELS) {
         int16x8_t words[ROWS];
@@ -143,7 +143,7 @@ INLINE int8x16_t word_weights(const int8_t *word, int v, const int nibbles) {
 
 /* Adds the products of four bytes of x, lane `lane` of a vector of 16, and weights of 16 channels. */
 #define DOT_LANES(lane)                                                                          \
-    for (int v = 0; v < VECTORS; v++) {                                                          \
+    for (int v = 0; v < vectors; v++) {                                                          \
         const int8x16_t w = word_weights(weight + (nibbles ? 32 : 64) * (lane), v, nibbles);     \
         for (int r = 0; r < rows; r++) sum[r][v] = DOT_LANE(sum[r][v], w, words[r], lane);       \
     }
@@ -151,7 +151,8 @@ INLINE int8x16_t word_weights(const int8_t *word, int v, const int nibbles) {
 /* Defines accumulate and accumulate_four by DOT_LANE, DOT, and READ, which makes operands of them of 16 bytes of x. */
 #define PRODUCTS(inlined)                                                                                               \
     inlined const int8_t *NAME(accumulate)(int32x4_t sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, \
-                                           isize bytes, const int rows, const int nibbles, const int32_t *order) {      \
+                                           isize bytes, const int rows, const int vectors, const int nibbles,           \
+                                           const int32_t *order) {                                                      \
         (void)order;                                                                                                    \
         isize i = 0;                                                                                                    \
         BYTES words[ROWS];                                                                                              \

@@ -62,10 +62,10 @@ INLINE void add_rows(ints *sum, const uint8_t *restrict x, const int8_t *restric
 }
 
 INLINE const int8_t *plain_accumulate(ints sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, isize bytes,
-                                      const int rows, const int nibbles, const int32_t *order) {
+                                      const int rows, const int vectors, const int nibbles, const int32_t *order) {
     (void)nibbles, (void)order;
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v += 4) add_rows(sum[r] + v, x[r], weight + v * bytes, bytes);
+        for (int v = 0; v < vectors; v += 4) add_rows(sum[r] + v, x[r], weight + v * bytes, bytes);
     return weight + TILE_CHANNELS * bytes;
 }
 

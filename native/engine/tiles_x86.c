@@ -82,6 +82,10 @@ AVX2_INLINE void store_16(uint8_t *y, __m128i bytes, isize channels) {
         _mm_storeu_si128((__m128i *)(void *)y, bytes);
         return;
     }
+    if (channels == TILE_CHANNELS / 2) {
+        _mm_storel_epi64((__m128i *)(void *)y, bytes);
+        return;
+    }
     uint8_t few[TILE_CHANNELS];
     _mm_storeu_si128((__m128i *)(void *)few, bytes);
     copy_few(y, few, channels);
@@ -120,7 +124,8 @@ AVX2_INLINE __m256i ymm_nibbles(__m256i bytes, const int high) {
 /* Defines accumulate and accumulate_four by `dot(sum, x, weight)`, which adds four products to each of eight sums. */
 #define PRODUCTS(inlined, dot)                                                                                          \
     inlined const int8_t *NAME(accumulate)(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,  \
-                                           isize bytes, const int rows, const int nibbles, const int32_t *order) {     \
+                                           isize bytes, const int rows, const int vectors, const int nibbles,          \
+                                           const int32_t *order) {                                                     \
         (void)order;                                                                                                   \
         for (isize i = 0; i < bytes; i += 4, weight += nibbles ? 32 : 64) {                                            \
             const __m256i first = load_32(weight);                                                                     \
@@ -128,7 +133,7 @@ AVX2_INLINE __m256i ymm_nibbles(__m256i bytes, const int high) {
                                   nibbles ? ymm_nibbles(first, 1) : load_32(weight + 32)};                             \
             for (int r = 0; r < rows; r++) {                                                                           \
                 const __m256i four = _mm256_set1_epi32(four_bytes(x[r] + i));                                          \
-                sum[r][0] = dot(sum[r][0], four, w[0]), sum[r][1] = dot(sum[r][1], four, w[1]);                        \
+                for (int v = 0; v < vectors; v++) sum[r][v] = dot(sum[r][v], four, w[v]);                              \
             }                                                                                                          \
         }                                                                                                              \
         return weight;                                                                                                 \
@@ -168,47 +173,48 @@ AVX2_INLINE __m256i four_times_eight(const uint8_t *x) { return _mm256_set1_epi3
 
 /* Adds the products of two words of a tap, which stand at `first` and `second`; 16 bits hold the sum of both. */
 AVX2_INLINE void add_two_words(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, isize first, isize second,
-                               const __m256i *a, const __m256i *b, const int rows) {
+                               const __m256i *a, const __m256i *b, const int rows, const int vectors) {
     for (int r = 0; r < rows; r++) {
         const __m256i p = four_times_eight(x[r] + first), q = four_times_eight(x[r] + second);
-        for (int v = 0; v < 2; v++)
+        for (int v = 0; v < vectors; v++)
             sum[r][v] = add_pairs(sum[r][v], _mm256_add_epi16(_mm256_maddubs_epi16(p, a[v]), _mm256_maddubs_epi16(q, b[v])));
     }
 }
 
 /* Weights of 4 bits: 16 bits hold the sums of any two words. */
 AVX2_INLINE const int8_t *add_nibbles(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, isize bytes,
-                                      const int rows) {
+                                      const int rows, const int vectors) {
     isize i = 0;
     for (; i + 8 <= bytes; i += 8, weight += 64) {
         const __m256i first = load_32(weight), second = load_32(weight + 32);
         const __m256i a[2] = {ymm_nibbles(first, 0), ymm_nibbles(first, 1)};
         const __m256i b[2] = {ymm_nibbles(second, 0), ymm_nibbles(second, 1)};
-        add_two_words(sum, x, i, i + 4, a, b, rows);
+        add_two_words(sum, x, i, i + 4, a, b, rows, vectors);
     }
     for (; i < bytes; i += 4, weight += 32) {
         const __m256i both = load_32(weight), w[2] = {ymm_nibbles(both, 0), ymm_nibbles(both, 1)};
         for (int r = 0; r < rows; r++)
-            for (int v = 0; v < 2; v++) sum[r][v] = dot_pairs(sum[r][v], four_times_eight(x[r] + i), w[v]);
+            for (int v = 0; v < vectors; v++) sum[r][v] = dot_pairs(sum[r][v], four_times_eight(x[r] + i), w[v]);
     }
     return weight;
 }
 
 AVX2_INLINE const int8_t *avx2_accumulate(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                          isize bytes, const int rows, const int nibbles, const int32_t *order) {
-    if (nibbles) return add_nibbles(sum, x, weight, bytes, rows);
+                                          isize bytes, const int rows, const int vectors, const int nibbles,
+                                          const int32_t *order) {
+    if (nibbles) return add_nibbles(sum, x, weight, bytes, rows, vectors);
     const int32_t *at = order + 2, *const single = at + 2 * order[0], *const wide = single + order[1];
     for (; at < single; at += 2, weight += 128) {
         const __m256i a[2] = {load_32(weight), load_32(weight + 32)}, b[2] = {load_32(weight + 64), load_32(weight + 96)};
-        add_two_words(sum, x, at[0], at[1], a, b, rows);
+        add_two_words(sum, x, at[0], at[1], a, b, rows, vectors);
     }
     for (; at < wide; at++, weight += 64)
         for (int r = 0; r < rows; r++)
-            for (int v = 0; v < 2; v++)
+            for (int v = 0; v < vectors; v++)
                 sum[r][v] = dot_pairs(sum[r][v], four_times_eight(x[r] + *at), load_32(weight + 32 * v));
     for (const int32_t *const end = order + 2 + bytes / 4; at < end; at++, weight += 64)
         for (int r = 0; r < rows; r++)
-            for (int v = 0; v < 2; v++)
+            for (int v = 0; v < vectors; v++)
                 sum[r][v] = dot_wide(sum[r][v], four_times_eight(x[r] + *at), load_32(weight + 32 * v));
     return weight;
 }
@@ -332,8 +338,9 @@ TILE_INLINE __m512i dot_zmm(__m512i sum, __m512i x, __m512i weight) {
 }
 
 TILE_INLINE const int8_t *avx512_accumulate(__m512i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                            isize bytes, const int rows, const int nibbles, const int32_t *order) {
-    (void)nibbles, (void)order;
+                                            isize bytes, const int rows, const int vectors, const int nibbles,
+                                            const int32_t *order) {
+    (void)vectors, (void)nibbles, (void)order;
     for (isize i = 0; i < bytes; i += 4, weight += 64) {
         const __m512i w = _mm512_loadu_si512(weight);
         for (int r = 0; r < rows; r++) sum[r][0] = dot_zmm(sum[r][0], _mm512_set1_epi32(four_bytes(x[r] + i)), w);

@@ -854,7 +854,6 @@ plant, right = asking(Case, FAULTS, build)
 
 MISSED: dict[str, str] = {
     "beats_arms_exchanged": "two layers that exchange their weights make up for a mixture of leads",
-    "beats_statistics_of_one_patient": "an activation that follows makes up for statistics of other beats",
     "plate_stretched": "dead channels of a sound layer come before a metric that is far from 1",
     "pump_code_of_another_run": "an order of sixteen numbers that chance made is not found, the network is told wrong",
     "pump_each_window_normalized": "statistics of a batch norm are not those of inputs prepared otherwise",

@@ -40,7 +40,7 @@ class Bed:
 
     def said(self) -> Finding:
         answers = answers_of(FloatOutputs(self.sim, self.samples, None), self.samples, 1)
-        return put_right(self.sim, answers, self.samples, [])[0]
+        return put_right(self.network, self.sim, answers, self.samples, [])[0]
 
 
 def answered(net: nn.Module, x: Tensor) -> Tensor:

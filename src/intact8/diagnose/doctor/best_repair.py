@@ -12,10 +12,12 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, ABOVE_MEAN, Answers
 from intact8.diagnose.doctor.consumers import Users
 from intact8.diagnose.doctor.float_causes import ALIKE, MOST, NEARLY_ALL, SURELY, TRAIN_ON
+from intact8.diagnose.doctor.float_network import FloatNetwork
 from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.statistics_checks import old_statistics
 from intact8.diagnose.doctor.structural_repairs import (
     SQUARED,
     UNCHANGED,
@@ -36,12 +38,18 @@ NORMALIZED = 2.0
 
 
 def put_right(
-    sim: Simulation, answers: Answers | None, samples: Samples, known: Sequence[Finding], until: float = math.inf
+    network: FloatNetwork,
+    sim: Simulation,
+    answers: Answers | None,
+    samples: Samples,
+    known: Sequence[Finding],
+    until: float = math.inf,
 ) -> list[Finding]:
     """Return what is known of single layers, with what the best repair shows: it names the operation that is wrong.
 
     Args:
-        sim: a simulation of the network.
+        network: the float network.
+        sim: a simulation of it.
         answers: how it answers in float; None where no class indices are known, and nothing can be tried.
         samples: the samples that were answered.
         known: findings of single layers.
@@ -57,6 +65,9 @@ def put_right(
         if not helping:
             return list(known)
         best, prepared = _most_likely(sim, answers, samples, known, helping)
+    old = old_statistics(network, sim, answers, samples, known, best.repair)
+    if old is not None:
+        return old
     cause, place = best.repair.cause, NETWORK if prepared else _place(sim, best.repair)
     before, after = (answers.targets.said(score) for score in best.accuracy)
     message = (

@@ -136,7 +136,7 @@ def examine(
         findings = [f for f in findings if f.cause not in consequences]
         shrunk, small = ([replace(f, severity="error") for f in found] for found in (shrunk, small))
     shown_by_weights += [*shrunk, *small]
-    findings = put_right(sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
+    findings = put_right(network, sim, judged[1], judged[0], [*findings, *shown_by_weights], until)
     findings = dead_before_norms(sim.graph, behind_statistics(findings, network, sim, answers, data))
     findings += conspicuous_inputs(sim, judged[1], judged[0], findings)
     findings += islands(sim.placed, sim.recipe)

@@ -17,7 +17,7 @@ from intact8.diagnose.doctor.fitting import fitting
 from intact8.diagnose.doctor.float_causes import PROOF, TRAIN_ON
 from intact8.diagnose.doctor.float_network import FloatNetwork
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.targets import Targets
@@ -41,7 +41,8 @@ def behind_statistics(
     for finding in known:
         node = graph.nodes.get(finding.place)
         suspect = finding.cause == "stale_batch_norm" and "batch_norm" in finding.evidence
-        suspect = suspect and "initial" not in finding.evidence  # statistics that were never collected are a proof
+        # Statistics that were never collected are a proof, and so is what new ones of all give back.
+        suspect = suspect and not {"initial", "healed"} & finding.evidence.keys()
         if node is None or not suspect:
             out.append(finding)
             continue
@@ -97,6 +98,33 @@ def behind_statistics(
             continue
         out.append(weight_finding("wrong_weights", place, message, batch_norm=name))
     return out
+
+
+def old_statistics(
+    network: FloatNetwork, sim: Simulation, answers: Answers, samples: Samples, known: Sequence[Finding], best: Repair
+) -> list[Finding] | None:
+    """Return what is known, with what new statistics of all batch norms give back where that is surely more than the
+    best repair of one place does; None where it is not.
+
+    Args:
+        network: the float network.
+        sim: a simulation of it.
+        answers: how it answers in float.
+        samples: the samples that were answered.
+        known: findings of single layers; without one of statistics that do not fit, these are not old.
+        best: the repair.
+    """
+    stale = next((f for f in known if f.cause == "stale_batch_norm" and "batch_norm" in f.evidence), None)
+    if stale is None or best.cause == stale.cause:
+        return None
+    targets = answers.targets
+    renewed = _output(_renewed(network, samples, None), samples, targets)
+    score, repaired = targets.score(renewed), answered_with(sim, samples, best, targets)
+    if repaired is None or not _old_everywhere(sim, score, answers) or not _surely_better(renewed, repaired, targets):
+        return None
+    message = f"{stale.message}; with new statistics of all batch norms the network {targets.said(score)}"
+    told = replace(stale, severity="error", message=message, evidence={**stale.evidence, "healed": True})
+    return [told if f is stale else f for f in known]
 
 
 def _old_everywhere(sim: Simulation, renewed: float, answers: Answers) -> bool:
