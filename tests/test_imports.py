@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 PACKAGE = next(p.parent.name for p in SOURCE.glob("*/__init__.py"))
@@ -142,3 +147,56 @@ def test_the_page_shows_the_rooms_as_they_are() -> None:
 def test_circles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": set()}) == []
+
+
+HIDDEN = {
+    "absent": """
+import sys
+sys.modules["torch"] = None
+""",
+    "forbidden": """
+import sys
+class Forbidding:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("torch is not for this process")
+sys.meta_path.insert(0, Forbidding())
+""",
+}
+"""What hides torch from a process."""
+
+ASKING = """
+import importlib, intact8
+from intact8.engines.onednn import OnednnEngine
+for name in ("train", "torch"):
+    try:
+        importlib.import_module(f"intact8.{name}")
+    except ImportError as error:
+        print(type(error).__name__, error.where, "|", error)
+for name in ("train", "torch", "quantize"):
+    try:
+        getattr(intact8, name)
+    except ImportError as error:
+        print(type(error).__name__, error.where, "|", error)
+try:
+    intact8.lint(b"net.safetensors")
+except intact8.InputError as error:
+    print(type(error).__name__, error.where, "|", error)
+print(OnednnEngine().available())
+"""
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_what_needs_torch_says_so_however_it_is_asked_for(how: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", HIDDEN[how] + ASKING]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    *said, onednn = done.stdout.splitlines()
+    asked = ["intact8.train", "intact8.torch", "intact8.train", "intact8.torch", "intact8.quantize"]
+    assert [line.split(" |")[0] for line in said] == [f"MissingTorchError {name}" for name in asked] + [
+        "InputError lint"
+    ]
+    assert all("this needs torch" in line and "pip install" in line for line in said[:-1])
+    assert all(("not for this process" in line) == (how == "forbidden") for line in said[:-1])
+    assert onednn.startswith(("torch is not installed", "the onednn engine needs an x86-64 CPU"))

@@ -25,6 +25,7 @@ from intact8.errors import (
     ProgramError,
     RecipeError,
     StateError,
+    in_short,
 )
 
 if TYPE_CHECKING:
@@ -115,16 +116,36 @@ _HOMES = {
 }
 
 
+def missing_torch(where: str, error: ImportError) -> MissingTorchError:
+    """Return the error for a part of the package that needs torch, which cannot be imported.
+
+    Args:
+        where: the module or function.
+        error: of the import.
+    """
+    why = "" if isinstance(error, ModuleNotFoundError) and error.name == "torch" else in_short(error)
+    return MissingTorchError("this needs torch", where=where, why=why, remedy="pip install 'intact8[torch]'")
+
+
+def _has_torch() -> bool:
+    try:
+        import_module("torch")
+    except ImportError:
+        return False
+    return True
+
+
 def __getattr__(name: str) -> Any:
     module = name in ("recipes", "runtime", "testing", "torch", "train")
     if module or name in _HOMES:
         try:
             found = import_module(f"intact8.{name}" if module else _HOMES[name])
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
+        except MissingTorchError:
+            raise
+        except ImportError as error:
+            if _has_torch():
                 raise
-            remedy = "pip install 'intact8[torch]'"
-            raise MissingTorchError("this needs torch", where=f"intact8.{name}", remedy=remedy) from error
+            raise missing_torch(f"intact8.{name}", error) from error
         value = found if module else getattr(found, name)
         globals()[name] = value  # the next look-up does not come here again
         return value

@@ -11,6 +11,10 @@ import stat
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+from intact8.errors import EngineError
+from intact8.regular_file import path_of, unwritable
 
 if sys.platform != "win32":
     import fcntl
@@ -35,7 +39,7 @@ def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666, *,
     Raises:
         OSError: as the operating system says; ``path`` is as before.
     """
-    _check_place(path)
+    check_place(path)
     path = Path(os.path.realpath(path)) if links else path
     # Not tempfile: its files are private to the user, this one gets what the umask allows.
     prefix = f".{path.name[:100]}."
@@ -61,7 +65,31 @@ def write_atomically(path: Path, data: bytes | memoryview, mode: int = 0o666, *,
     _sync_directory(path.parent)
 
 
-def _check_place(path: Path) -> None:
+def target_of(given: Any) -> Path:
+    """Return the path that an export is to write, of which nothing stands in the way that can be known beforehand.
+
+    Args:
+        given: by the caller.
+
+    Raises:
+        EngineError: it is no path, or that of a folder or a device; its folder is missing; or no file has such a name.
+
+    Example:
+        >>> target_of("net.onnx").name
+        'net.onnx'
+    """
+    path = path_of(given, kind=EngineError)
+    try:
+        check_place(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(path)  # a name that is too long, or links in a circle
+        os.stat(os.path.dirname(os.path.realpath(path)))
+    except OSError as error:
+        raise unwritable(path, "the file", EngineError, error) from error
+    return path
+
+
+def check_place(path: Path) -> None:
     """Refuse what renaming a file would replace, a device such as /dev/null, and names that no file has."""
     try:
         mode = os.stat(path).st_mode

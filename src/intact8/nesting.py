@@ -66,6 +66,19 @@ def arguments(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
+def is_first_argument(value: Any, names: Iterable[str]) -> bool:
+    """Return whether a dict is itself the first argument that tensors of these names belong to, and holds no arguments.
+
+    Example:
+        >>> is_first_argument({"image": 1}, ["batch.image", "state"]), is_first_argument({"image": 1}, ["image"])
+        (True, False)
+    """
+    names = list(names)
+    first = next(iter(arguments(names)), "")
+    nested = any(name.startswith(f"{first}.") for name in names)
+    return isinstance(value, Mapping) and nested and first not in value
+
+
 def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Everything but None that ``value`` holds, by name.
 

@@ -7,7 +7,9 @@ its escape instead, as ``repr`` would.
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -23,6 +25,20 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return the same line by line, for what is shown as a paragraph of its own, and may have several."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def finite(value: Any) -> Any:
+    """Return nested values with None in the place of NaN and infinite numbers, which JSON does not have.
+
+    Example:
+        >>> finite({"value": math.nan, "rows": [1.5, -math.inf]})
+        {'value': None, 'rows': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def one_line(text: str) -> str:

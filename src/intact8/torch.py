@@ -12,8 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-import torch
-from torch import Tensor, nn
+from intact8 import missing_torch
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise missing_torch(__name__, error) from error
 
 from intact8.arithmetic.dimensions import computed, known, telling
 from intact8.engines import admitted, run_flat

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from torch import nn
 
 import intact8
 from intact8.diagnose.evaluate import mcnemar, paired_interval
+from intact8.diagnose.evaluation_scores import identity
 from intact8.errors import AccuracyWarning, InputError
 
 
@@ -322,3 +325,31 @@ def test_another_function_of_the_same_name_does_not_go_on(tmp_path: Path) -> Non
         intact8.evaluate(Fixed(90), (X, Y), lambda o, y: o.argmax(-1) != y, state=state, batch_size=20)
     again = intact8.evaluate(Fixed(90), (X, Y), lambda o, y: o.argmax(-1) == y, state=state, batch_size=20)
     assert again.score("float32").value == 0.9
+
+
+def test_a_function_within_the_metric_counts_too() -> None:
+    """Decorated metrics of one factory, as by ``torch.no_grad()``, were taken for one another."""
+
+    def top(k: int) -> Callable[..., torch.Tensor]:
+        return torch.no_grad()(lambda outputs, labels: (outputs.topk(k, 1).indices == labels[:, None]).any(1))
+
+    def recursive(outputs: torch.Tensor, labels: torch.Tensor) -> Any:
+        return recursive if labels is None else outputs
+
+    assert identity(top(1)) == identity(top(1)) != identity(top(2))
+    assert identity(recursive) == identity(recursive)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_numbers_that_json_does_not_have_are_null(value: float) -> None:
+    report = intact8.evaluate({"a": Fixed(90)}, (X, Y), lambda outputs, labels: value)
+    values = json.loads(report.to_json(), parse_constant=pytest.fail)
+    assert values == report.to_dict() and values["scores"][0]["value"] is None
+    again = type(report).from_dict(values)
+    assert (again.samples, again.score("a").metric) == (100, "<lambda>") and str(again)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "8"])
+def test_batch_sizes_that_are_none_are_refused(size: Any) -> None:
+    with pytest.raises(InputError, match=r"evaluate: batch_size is .*give an integer of 1 or more"):
+        intact8.evaluate(Fixed(90), (X, Y), batch_size=size)

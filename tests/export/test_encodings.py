@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import onnx
 from intact8.errors import EngineError
 from intact8.export.encodings import encodings, export_encodings
 from intact8.opset.op import Tensor
+from intact8.program.program import Program
 
 
 def test_both_versions_and_the_cache_say_the_same(tmp_path: Path) -> None:
@@ -47,6 +50,51 @@ def test_symmetric_tensors_are_said_to_be_so() -> None:
     assert encodings(given, {}, "1.0.0")["activation_encodings"][0]["is_sym"]
     [old] = encodings(given, {}, "0.6.1")["activation_encodings"]["x"]
     assert (old["is_symmetric"], old["min"], old["max"]) == ("True", -64.0, 63.5)
+
+
+def floats() -> Program:
+    program: Program = networks.of_floats(networks.draw(3, steps=2)[0], 0.05, lo=0, hi=255)
+    return program
+
+
+def test_an_int8_model_beside_the_encodings_stays(tmp_path: Path) -> None:
+    program = floats()
+    program.export(tmp_path / "model.onnx", "onnx")
+    before = (tmp_path / "model.onnx").read_bytes()
+    report = program.export(tmp_path / "model.encodings", "encodings")
+    assert report.elements > 0 and (tmp_path / "model.onnx").read_bytes() == before
+    ends = [".encodings", ".v0.6.1.encodings", ".float.onnx", ".cache"]
+    assert [path.name for path in report.files] == [f"model{end}" for end in ends]
+    last = (tmp_path / "model.float.onnx").read_bytes()
+    program.export(tmp_path / "model.onnx", "onnx")
+    assert (tmp_path / "model.float.onnx").read_bytes() == last
+
+
+@pytest.mark.parametrize("name", ["net.encodings", "net.v0.6.1.encodings", "net.float.onnx", "net.cache"])
+def test_where_one_file_cannot_be_written_none_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(EngineError, match="cannot write the file. Reason: is a directory"):
+        export_encodings(floats(), tmp_path / "net.encodings")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_names_that_four_files_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = floats()
+    for name in ("", ".", "nul\0.encodings", "a" * 240 + ".encodings", "missing/net.encodings"):
+        with pytest.raises(EngineError, match="cannot write the file"):
+            export_encodings(program, Path(name))
+    with pytest.raises(EngineError, match=r"another file of the encodings has this name.*ends in \.encodings"):
+        export_encodings(program, Path("net.cache"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes in folders")
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "net.cache")
+    with pytest.raises(EngineError, match="a device, a pipe or a socket, which is not replaced"):
+        export_encodings(floats(), tmp_path / "net.encodings")
+    assert [path.name for path in tmp_path.iterdir()] == ["net.cache"]
 
 
 def test_a_table_without_a_function_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from intact8.capture.pytree import InputLayout, copied, widened
 from intact8.capture.torch_export import evaluating
 from intact8.capture.trace import SAMPLES
 from intact8.errors import CalibrationError, warn
-from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
+from intact8.nesting import arguments, is_first_argument, is_plain, leaves, nests, rebuilt, without_fixed
 from intact8.program.inputs import refuse_masked, refuse_other_layouts
 
 log = logging.getLogger(__name__)
@@ -312,10 +312,10 @@ def _dict_and_labels(batch: Any) -> bool:
 
 
 def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
-    if _dict_and_labels(batch):
-        batch = batch[0]
     form = specs if isinstance(specs, Specs) else Specs(specs)
     names = [name for name, _, _ in specs]
+    if _dict_and_labels(batch) and not (len(arguments(names)) > 1 and is_first_argument(batch[0], names)):
+        batch = batch[0]
     if isinstance(batch, Mapping):
         _, batch = without_fixed((), batch, names, form.fixed, form.order)
         return _call_by_key(batch, form, index, ignored)
@@ -379,7 +379,7 @@ def _call_by_key(batch: Mapping[Any, Any], specs: Specs, index: int, ignored: se
         raise CalibrationError(
             f"batch {index} has no {', '.join(map(repr, missing))}",
             why=f"it has {sorted(map(str, batch))}",
-            remedy=f"name the entries after the model's inputs: {', '.join(keys)}",
+            remedy=f"name the entries after the model's inputs: {', '.join(keys if nested else places)}",
         )
     extra = {str(k) for k in batch if k not in keys} - ignored
     if extra:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from intact8.calibration.data import raw_batches
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.pytree import InputLayout, call_of, register_inputs
-from intact8.nesting import arguments, leaves, nests
+from intact8.nesting import arguments, is_first_argument, leaves, nests
 
 LOOKED = 16
 """Batches that are looked at."""
@@ -73,7 +73,9 @@ def _shapes(batch: Any, layout: InputLayout) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a batch's tensors by input."""
     keys = layout.tensor_keys()
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
-        batch = batch[0]
+        batch = batch if is_first_argument(batch[0], keys) else batch[0]
+    if is_first_argument(batch, keys):
+        batch = (batch,)
     pairs: Iterable[tuple[Any, Any]]
     values = batch if isinstance(batch, (tuple, list)) else [batch]
     if isinstance(batch, Mapping):

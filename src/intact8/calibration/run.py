@@ -163,7 +163,7 @@ def _tell_samples(sim: Simulation, count: int | None) -> None:
     """Say how many samples the tensors hold that observers see next; None where that is unknown."""
     for point in sim.points.values():
         if isinstance(point.observer, SketchObserver):
-            point.observer.samples = count
+            point.observer.begin(count)
 
 
 class _Progress:

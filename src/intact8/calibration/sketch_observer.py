@@ -45,21 +45,28 @@ class SketchObserver(Observer):
 
     One sample many times as loud as all others would decide a range of least error alone, and leave the others a few
     steps. Observers that minimize errors (``weighs``) therefore count a loud sample's as if it had the energy of the
-    median one; what is no louder than usual counts as it is. Sketches are kept apart by the octave of the samples' root
-    mean squares, so that halves merge to the same bits as ever.
+    median one; what is no louder than usual counts as it is. That goes for the samples of one tensor: of several that
+    share a range, as a concatenation makes them, the louder one counts in full. Sketches are kept apart by tensor and
+    by the octave of the samples' root mean squares, so that halves merge to the same bits as ever.
 
     Attributes:
         weighs: whether samples are weighed.
         samples: how many samples the next tensor holds along its dimension 0, one after the other; None: unknown, and
             nothing is weighed.
-        levels: octave → sketch of the samples of that root mean square.
+        turn: which of the tensors of a batch comes next.
+        levels: (turn, octave) → sketch of that tensor's samples of that root mean square.
     """
 
     weighs: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.samples: int | None = None
-        self.levels: dict[int, Sketch] = {}
+        self.turn = 0
+        self.levels: dict[tuple[int, int], Sketch] = {}
+
+    def begin(self, samples: int | None) -> None:
+        """Begin a batch whose tensors hold so many samples along their dimension 0; None where that is unknown."""
+        self.samples, self.turn = samples, 0
 
     @property
     def sketch(self) -> Sketch:
@@ -96,19 +103,20 @@ class SketchObserver(Observer):
                 if len(by_level) > 1:
                     lo, hi = (float(end) for end in torch.aminmax(part))
                 self.levels.setdefault(level, Sketch()).add(part, lo, hi)
+        self.turn += 1
 
-    def _by_level(self, values: Tensor) -> list[tuple[int, Tensor]]:
-        """Return the rows of ``values`` by the octave of their sample's root mean square."""
+    def _by_level(self, values: Tensor) -> list[tuple[tuple[int, int], Tensor]]:
+        """Return the rows of ``values`` by their tensor and the octave of their sample's root mean square."""
         samples = self.samples
         if not self.weighs or not samples or values.dim() != 2 or len(values) % samples:
-            return [(UNKNOWN, values)]
+            return [((0, UNKNOWN), values)]
         energies = mean_squares(values.view(samples, -1))
         of_samples = torch.where(energies > 0, (torch.frexp(energies).exponent + 1) >> 1, UNKNOWN)
         found = [int(level) for level in torch.unique(of_samples)]
         if len(found) == 1:
-            return [(found[0], values)]
+            return [((self.turn, found[0]), values)]
         of_rows = of_samples.repeat_interleave(len(values) // samples)
-        return [(level, values[of_rows == level]) for level in found]
+        return [((self.turn, level), values[of_rows == level]) for level in found]
 
     def merge(self, other: Observer) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
@@ -129,18 +137,18 @@ class SketchObserver(Observer):
 
     def _weighed(self) -> Bins:
         """Return the bins of all samples, those of loud ones counted by their share of the median energy."""
-        known = [level for level in self.levels if level != UNKNOWN]
-        if len(known) < 2:
+        weights = dict.fromkeys(self.levels, 1.0)
+        for turn in sorted({turn for turn, _ in self.levels}):
+            known = [level for tensor, level in self.levels if tensor == turn and level != UNKNOWN]
+            sizes = np.array([self.levels[turn, level].count for level in known])
+            found = loudness_weights(4.0 ** np.array(known), sizes, LOUD) if len(known) > 1 else np.ones(len(known))
+            weights |= {(turn, level): weight for level, weight in zip(known, found.tolist(), strict=True)}
+        if min(weights.values()) == 1:
             return self.sketch.bins()
-        sizes = np.array([self.levels[level].count for level in known])
-        found = loudness_weights(4.0 ** np.array(known), sizes, LOUD)
-        if found.min() == 1:
-            return self.sketch.bins()
-        weights = {UNKNOWN: 1.0, **dict(zip(known, found.tolist(), strict=True))}
         counts = np.zeros(1 << 16)
-        for level, sketch in self.levels.items():
+        for place, sketch in self.levels.items():
             keys = sketch.counts.cpu().numpy()
-            counts[: len(keys)] += keys * weights[level]
+            counts[: len(keys)] += keys * weights[place]
         return bins_of(counts, self.minimum, self.maximum, min(weights.values()))
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
@@ -149,11 +157,11 @@ class SketchObserver(Observer):
 
     def state(self) -> dict[str, Any]:
         """See :class:`~intact8.calibration.observer.Observer`."""
-        if set(self.levels) <= {UNKNOWN}:
+        if set(self.levels) <= {(0, UNKNOWN)}:
             return {"kind": self.kind, **self.sketch.state()}
         order = sorted(self.levels)
-        states = [self.levels[level].state() for level in order]
-        sizes = torch.tensor([[n, len(s["keys"]), s["count"]] for n, s in zip(order, states, strict=True)])
+        states = [self.levels[place].state() for place in order]
+        sizes = torch.tensor([[*n, len(s["keys"]), s["count"]] for n, s in zip(order, states, strict=True)])
         whole = {name: torch.cat([s[name] for s in states]) for name in ("keys", "counts")}
         return {"kind": self.kind, **whole, "levels": sizes, "extremes": torch.stack([s["extremes"] for s in states])}
 
@@ -162,15 +170,17 @@ class SketchObserver(Observer):
         if "levels" not in state:
             self.check_state(state, {"keys", "counts", "count", "extremes"})
             sketch = Sketch.from_state({k: v for k, v in state.items() if k != "kind"})
-            self.levels = {UNKNOWN: sketch} if sketch.count else {}
+            self.levels = {(0, UNKNOWN): sketch} if sketch.count else {}
             return
         self.check_state(state, {"keys", "counts", "levels", "extremes"})
         self.levels, start = {}, 0
-        for (level, entries, count), extremes in zip(state["levels"].tolist(), state["extremes"], strict=True):
+        for row, extremes in zip(state["levels"].tolist(), state["extremes"], strict=True):
+            turn, level, entries, count = row if len(row) == 4 else (0, *row)  # of one tensor before
             part = slice(start, start := start + entries)
             values = {"keys": state["keys"][part], "counts": state["counts"][part]}
-            self.levels[level] = Sketch.from_state(values | {"count": torch.tensor(count), "extremes": extremes})
+            sketch = Sketch.from_state(values | {"count": torch.tensor(count), "extremes": extremes})
+            self.levels[turn, level] = sketch
 
     def reset(self) -> None:
         """Forget everything observed."""
-        self.levels = {}
+        self.levels, self.turn = {}, 0

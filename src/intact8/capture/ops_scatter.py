@@ -11,7 +11,7 @@ from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import everything, places_of_each
 from intact8.capture.ops_pointwise import scalar
-from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded
+from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded, over_samples
 
 MOST = torch.finfo(torch.float32).max
 REDUCTIONS = {
@@ -31,7 +31,7 @@ NEUTRAL = {"sum": 0.0, "prod": 1.0, "amax": -MOST, "amin": MOST}
 def filled(c: Call, value: float, shape: tuple[Dim, ...], dtype: str) -> Value:
     """Record a tensor that holds one number everywhere."""
     one = c.value(torch.full([1] * len(shape), value, dtype=getattr(torch, dtype)))
-    return one if c.shape(one) == shape else expanded(c, one, [batch_of(c)] if None in shape else [], shape)
+    return one if c.shape(one) == shape else over_samples(c, one, shape)
 
 
 @handles("sort")

@@ -20,13 +20,14 @@ from intact8.arithmetic.dimensions import Dim, added
 from intact8.capture.aten_call import Call, Prefix, Value
 from intact8.capture.constants import leaves
 from intact8.capture.fx_nodes import written
-from intact8.capture.ops_shape import WHOLE, batch_of
+from intact8.capture.ops_shape import WHOLE, over_samples
 
 if TYPE_CHECKING:
     from intact8.capture.interpreter import Builder
 
 _ELEMENTWISE = """
-to _to_copy type_as float clone detach alias contiguous lift_fresh_copy add sub rsub mul div neg abs eq ne lt le gt ge
+to _to_copy type_as float clone copy detach alias contiguous lift_fresh_copy
+add sub rsub mul div neg abs eq ne lt le gt ge
 __and__ __or__ bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not where masked_fill log cos sin
 minimum maximum clamp
 """
@@ -36,6 +37,7 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 _NAMES = """
 arange eye slice unsqueeze squeeze expand expand_as broadcast_to permute transpose zeros ones full new_zeros new_ones
 new_full zeros_like ones_like full_like tril triu gather embedding cumsum diff index matmul cat view reshape repeat
+slice_scatter select_scatter
 """
 COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
@@ -191,6 +193,10 @@ def _mixes_places(call: Call) -> bool:
     if call.op == "cat":
         parts = [x for x in call["tensors"] if isinstance(x, Prefix)]
         return any(not isinstance(x.dims[call["dim"]], int) for x in parts)
+    if call.op in ("slice_scatter", "select_scatter"):
+        whole = call.op == "slice_scatter" and not call["start"] and (call["end"] or WHOLE) >= WHOLE
+        length = call.builder.expression(call.fx.meta["val"].shape[call["dim"]])
+        return not isinstance(length, int) and not (whole and call["step"] == 1)
     return False
 
 
@@ -304,9 +310,7 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
         shape[axis] = out[axis]
         value = c.move("slice", value, out=shape, axis=axis, start=begin, end=end, step=1)
     if c.shape(value) != out:
-        batches = [d for d, size in zip(prefix.dims, out, strict=True) if size is None]
-        like = [batch_of(c, batches)] if batches else []
-        value = c.move("expand", value, *like, out=out, shape=[-1 if n is None else n for n in out])
+        value = over_samples(c, value, out, prefix.dims)
     builder.prefixes[id(prefix)] = (prefix, value)
     return value
 

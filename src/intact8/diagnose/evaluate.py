@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from intact8.calibration.data import tensor_of
 from intact8.calibration.distributed import checksum
 from intact8.capture.pytree import copied
+from intact8.diagnose.evaluation_numbers import require_number
 from intact8.diagnose.evaluation_scores import EvaluationState, Scores, identity, make_scores, require_classes
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
@@ -138,7 +139,7 @@ def evaluate(
 
     Raises:
         InputError: no networks, no data, batches without labels, labels that are no classes, an unknown metric or one
-            that gives no number, or a state file of another call.
+            that gives no number, a batch size below 1, or a state file of another call.
 
     Example:
         >>> import torch, intact8
@@ -149,6 +150,7 @@ def evaluate(
         >>> report.score("float32").value, report.score("int8").value > 0.9
         (1.0, True)
     """
+    require_number("batch_size", batch_size, 1, "evaluate")
     named = _named(networks)
     metrics = _metrics(metric)
     scores = {(name, m): make_scores(function) for name in named for m, function in metrics.items()}

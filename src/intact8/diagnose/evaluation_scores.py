@@ -211,18 +211,25 @@ class MetricScores(Scores):
 
 
 def identity(metric: Any) -> str:
-    """Return what tells a metric from another of the same name: the digest of its code and of what it closes over.
+    """Return what tells a metric from another of the same name: the digest of its code and of what it closes over,
+    functions among it by theirs.
 
     Example:
         >>> identity(lambda outputs, labels: 0.5) == identity(lambda outputs, labels: 0.25)
         False
     """
-    of = metric if hasattr(metric, "__code__") else type(metric).__call__
-    held = [repr(cell.cell_contents) for cell in getattr(of, "__closure__", None) or ()]
-    kept = repr([_parts_of(getattr(of, "__code__", None)), getattr(of, "__defaults__", None), held, repr(metric)])
     # Addresses in memory are others in every process.
-    text = re.sub(r" at 0x[0-9a-f]+", "", kept)
+    text = re.sub(r" at 0x[0-9a-f]+", "", _kept_by(metric, ()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _kept_by(value: Any, within: tuple[Any, ...]) -> str:
+    """Return what a value is in words; of a function, its code and what it closes over, but for those around it."""
+    if not callable(value) or any(value is other for other in within):
+        return repr(value)
+    of = value if hasattr(value, "__code__") else type(value).__call__
+    held = [_kept_by(cell.cell_contents, (*within, value)) for cell in getattr(of, "__closure__", None) or ()]
+    return repr([_parts_of(getattr(of, "__code__", None)), getattr(of, "__defaults__", None), held, repr(value)])
 
 
 def _parts_of(code: Any) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from intact8.text import finite
+
 T = TypeVar("T")
 
 
@@ -19,8 +21,8 @@ class JsonReport:
         return values
 
     def to_json(self) -> str:
-        """Return the report as JSON text."""
-        return json.dumps(asdict(self))  # type: ignore[call-overload]
+        """Return the report as JSON text; NaN and infinite numbers are null."""
+        return json.dumps(finite(asdict(self)), allow_nan=False)  # type: ignore[call-overload]
 
     @classmethod
     def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:

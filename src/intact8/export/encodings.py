@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, checker, helper, numpy_helper
 
+from intact8.atomic_write import target_of
 from intact8.errors import EngineError
 from intact8.opset.op import Tensor
 from intact8.program.program import Program
@@ -29,6 +30,10 @@ CACHE_HEADER = "TRT-8601-EntropyCalibration2"
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 
+OLDER, MODEL, CACHE = ".v0.6.1.encodings", ".float.onnx", ".cache"
+"""Ends of the names of the files beside the encodings. The model's is no name of an export to ONNX, whose neighbour it
+may be."""
+
 MIDDLE = 128
 """Zero point of a symmetric tensor."""
 
@@ -38,22 +43,33 @@ def export_encodings(program: Program, path: Path) -> tuple[Path, ...]:
 
     Args:
         program: checked (converted or loaded).
-        path: of the encodings of version 1.0.0; the other files have its stem.
+        path: of the encodings of version 1.0.0; the other files have its stem and end in ``.v0.6.1.encodings``,
+            ``.float.onnx`` and ``.cache``.
 
     Returns:
         Paths of the encodings of both versions, the model and the cache.
 
     Raises:
-        EngineError: an operation has no float form, or a file cannot be written.
+        EngineError: an operation has no float form, or a file cannot be written: nothing is, where that is known
+            beforehand of one of them.
     """
+    target_of(path)
+    older, beside, cache = (target_of(_beside(path, end)) for end in (OLDER, MODEL, CACHE))
+    if path in (older, beside, cache):
+        what, remedy = "another file of the encodings has this name", "give a name that ends in .encodings"
+        raise EngineError(what, where=str(path), remedy=remedy)
     model, activations, weights = _float_model(program)
     checker.check_model(model)
-    older, onnx, cache = (path.with_name(path.stem + end) for end in (".v0.6.1.encodings", ".onnx", ".cache"))
-    write_model(model, onnx)
+    write_model(model, beside)
     for at, version in zip((path, older), VERSIONS, strict=True):
         write_file(at, json.dumps(encodings(activations, weights, version), indent=1).encode())
     write_file(cache, calibration_cache(activations).encode())
-    return path, older, onnx, cache
+    return path, older, beside, cache
+
+
+def _beside(path: Path, end: str) -> Path:
+    """Return the path of a file that belongs to the encodings at ``path``."""
+    return path.with_name(path.stem + end)
 
 
 def encodings(activations: dict[str, Tensor], weights: dict[str, list[float]], version: str) -> dict[str, Any]:
@@ -191,7 +207,7 @@ def quantized_model(path: Path) -> Any:
 
     The integers of every tensor they name are outputs of the model, named ``NAME/integers``.
     """
-    document, model = json.loads(path.read_text()), onnx.load(str(path.with_suffix(".onnx")))
+    document, model = json.loads(path.read_text()), onnx.load(str(_beside(path, MODEL)))
     graph, axes = model.graph, dict[str, int]()
     for node in graph.node:
         axes |= {name: CHANNEL_AXIS[node.op_type] for name in node.input if node.op_type in CHANNEL_AXIS}

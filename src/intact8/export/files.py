@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from intact8.atomic_write import write_atomically
+from intact8.atomic_write import target_of, write_atomically
 from intact8.errors import EngineError, in_short
 from intact8.regular_file import unwritable
 
@@ -33,8 +33,11 @@ def write_together(path: Path, suffixes: Sequence[str], write: Callable[[Path], 
         write: makes them, given the path of one, beside which it writes the others.
 
     Raises:
-        EngineError: the folder is missing, the library fails, or the operating system refuses.
+        EngineError: the folder is missing, one of the files is a folder or a device, the library fails, or the
+            operating system refuses.
     """
+    for suffix in suffixes:
+        target_of(path.with_suffix(suffix))
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.stem[:100]}.", dir=path.parent) as folder:
             made = Path(folder) / f"model{path.suffix}"

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import size_of
+from intact8.atomic_write import target_of
 from intact8.errors import EngineError
 from intact8.outputs import MAPPINGS, rebuild
 from intact8.program.dimensions import sizes_near
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
-from intact8.regular_file import path_of
 
 from .files import write_file
 from .torch_operations import RULES, Operands, constants, sizes_of_call
@@ -130,8 +130,11 @@ def export_program(program: Program, path: str | Path, *, uint8_input: bool = Fa
         The ExportedProgram.
 
     Raises:
-        EngineError: an operation has no form in plain torch operations, or torch cannot export one.
+        EngineError: an operation has no form in plain torch operations, torch cannot export one, or no file that torch
+            opens can be written there.
     """
+    path = target_of(path)
+    _check_name(path)
     module = TorchProgram(program, uint8_input=uint8_input).eval()
     example = module.example()
     with torch.no_grad():
@@ -144,8 +147,17 @@ def export_program(program: Program, path: str | Path, *, uint8_input: bool = Fa
             raise EngineError("torch cannot export this program", where=str(path), why=why, remedy=REMEDY) from error
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
-    write_file(path_of(path, kind=EngineError), buffer.getvalue())
+    write_file(path, buffer.getvalue())
     return exported
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a name that ``torch.export.load`` does not open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        what, why = "torch opens no file of this name", "it is not UTF-8"
+        raise EngineError(what, where=str(path), why=why, remedy="give the file another name") from error
 
 
 def _identifier(name: str) -> str:

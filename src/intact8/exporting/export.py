@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from intact8.arithmetic.affine import quantize
+from intact8.atomic_write import target_of
 from intact8.engines import get_runner
 from intact8.engines.memory import refuse_tensors
 from intact8.errors import EngineError, InputError
@@ -14,7 +15,6 @@ from intact8.opset.op import Array
 from intact8.program.inputs import check_layout, sole_quantizers
 from intact8.program.program import Program
 from intact8.program.samples import random_samples
-from intact8.regular_file import path_of
 
 from .formats import FORMATS, Options, version
 from .report import ExportReport, Values, compare
@@ -58,7 +58,7 @@ def export(
     """
     if not isinstance(to, str) or to not in FORMATS:
         raise InputError(f"the format {to!r} is not known", where="export", remedy=f"choose from {', '.join(FORMATS)}")
-    made, path = FORMATS[to], path_of(path, kind=EngineError)
+    made, path = FORMATS[to], target_of(path)
     runtime = next(iter(made.runs)) if runtime is None else runtime
     if not isinstance(runtime, str) or runtime not in made.runs:
         what = f"{to} is not run by {runtime!r} here"

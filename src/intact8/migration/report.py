@@ -6,10 +6,10 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from intact8.display import Shown
-from intact8.text import one_line
+from intact8.text import finite, one_line
 
 if TYPE_CHECKING:
     from intact8.program.program import Program
@@ -94,7 +94,7 @@ class MigrationReport(Shown):
     def to_json(self) -> str:
         """Return all numbers as JSON; infinite decibels are null."""
         values = dataclasses.asdict(self)
-        return json.dumps(_finite(values), indent=1)
+        return json.dumps(finite(values), indent=1)
 
     def __str__(self) -> str:
         """Return a table."""
@@ -127,14 +127,6 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
 
 def _db(value: float) -> str:
     return "equal" if math.isinf(value) else f"{value:.1f} dB"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)

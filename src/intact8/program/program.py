@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from intact8 import late_binding as late
-from intact8.errors import EngineError, InputError
+from intact8.atomic_write import target_of
+from intact8.errors import InputError
 from intact8.opset import KINDS, Array, Op, Tensor
-from intact8.regular_file import path_of
 from intact8.text import printable
 
 from .golden import Golden
@@ -111,9 +111,9 @@ class Program:
             layout: "NHWC" to take inputs of four dimensions as (N, H, W, C).
 
         Raises:
-            EngineError: onnx is not installed, or an op has no ONNX form.
+            EngineError: onnx is not installed, an op has no ONNX form, or no file can be written there.
         """
-        path = path_of(path, kind=EngineError)
+        path = target_of(path)
         late.call("export_onnx", self, path, uint8_input=uint8_input, layout=layout)
         return path
 
@@ -129,8 +129,8 @@ class Program:
             ``intact8.exporting.ExportReport``: every tensor whose integers differ there.
 
         Raises:
-            EngineError: a package is missing, an operation has no form in this format, or integers differ where the
-                format promises the same.
+            EngineError: a package is missing, an operation has no form in this format, no file can be written there, or
+                integers differ where the format promises the same.
         """
         return late.call("export", self, path, to, **options)
 
@@ -139,8 +139,11 @@ class Program:
         return [name for name, t in self.tensors.items() if t.quantized]
 
     def exact_floats(self) -> list[str]:
-        """Return the names of the float32 tensors that are the same bits on every engine because the op that makes them
-        is defined by IEEE operations (dynamic quantization), in order."""
+        """Return the names of float32 tensors whose op is defined by IEEE operations (dynamic quantization), in order.
+
+        Given the same inputs of that op, they are the same bits on every engine, as ``verify`` checks. Behind a float
+        island (see :meth:`islands`) engines may give the op inputs that differ in the last bits, and then so may these.
+        """
         return [op.name for op in self.ops if KINDS[op.kind].domain == "dynamic"]
 
     def islands(self) -> list[Op]:

@@ -22,6 +22,13 @@ Example:
 
 from __future__ import annotations
 
+from intact8 import missing_torch
+
+try:
+    import torch  # noqa: F401 - every file of this room needs it
+except ImportError as error:
+    raise missing_torch(__name__, error) from error
+
 from intact8.train.scale_phase import ScaleWarning
 
 from .batch_norm import reestimate_batch_norm

@@ -52,5 +52,3 @@ def test_statistics_of_other_data_in_all_batch_norms_are_worse_than_a_repair_in_
     assert told is not None and told[0].severity == "error" and told[0].evidence["healed"]
     assert "with new statistics of all batch norms the network is right on" in told[0].message
     assert old_statistics(float_network, sim, answers, samples, [], weak) is None
-    renewed = Repair("stale_batch_norm", "its statistics are new", node)
-    assert old_statistics(float_network, sim, answers, samples, stale, renewed) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import intact8
 from intact8.diagnose.report import layer_times
 from intact8.diagnose.report.contents import Layer
 from intact8.diagnose.report.layer_times import time_layers
+from intact8.diagnose.sensitivity.report import Score
 from intact8.engines import get_runner
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
@@ -382,3 +384,41 @@ def test_what_to_do_next(case: Case) -> None:
 
 def test_the_title_is_the_models(case: Case) -> None:
     assert intact8.report(case.program, case.data[:4], model=case.model, seconds=0.0).title == "Net"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"batch_size": 0}, "batch_size is 0.*an integer of 1 or more"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"seconds": math.nan}, "seconds is nan.*a number of 0 or more"),
+        ({"seconds": -1}, "seconds is -1"),
+        ({"seconds": math.inf}, "seconds is inf"),
+    ],
+)
+def test_numbers_outside_their_limits_are_refused(case: Case, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        intact8.report(case.program, case.data, **{"seconds": 0, **given})
+
+
+def test_the_comparison_of_another_network_is_refused(case: Case) -> None:
+    """Its rows were dropped, or stood at layers that have their names by chance."""
+    wide, deep = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)), nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 3))
+    short, x = deep[:1], torch.randn(64, 4)
+    programs = [intact8.quantize(network.eval(), x) for network in (wide, deep, short)]
+    compared = [intact8.compare(network, p, x) for network, p in zip((wide, deep, short), programs, strict=True)]
+    for i, program in enumerate(programs):
+        assert intact8.report(program, seconds=0, compare=compared[i]).compared == 64
+        for j, other in enumerate([*compared, case.compared]):
+            if i != j:
+                with pytest.raises(
+                    InputError, match="the comparison is of another network.*the layer '.*' is missing in one"
+                ):
+                    intact8.report(program, seconds=0, compare=other)
+
+
+def test_scores_that_are_no_numbers_are_none(case: Case) -> None:
+    row = replace(case.sensitivity.rows[0], scores=(Score("alone", "both", math.nan),))
+    scores = replace(case.sensitivity, quantized_score=math.inf, rows=(row,))
+    made = intact8.report(case.program, seconds=0, sensitivity=scores).to_json()
+    assert made["metric"]["quantized_score"] is None and made["layers"][0]["sensitivity"] is None

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.diagnose.networks import calibrated, data, net
 from torch import Tensor
 
 import intact8
-from intact8.diagnose.sensitivity.report import MODES, PARTS, SensitivityReport
+from intact8.diagnose.sensitivity.report import MODES, PARTS, Score, SensitivityReport
 from intact8.simulation.simulation import Simulation
 
 
@@ -313,3 +314,65 @@ def test_wrong_calls_are_refused(sim: Simulation) -> None:
 def test_json_and_back(report: SensitivityReport) -> None:
     assert SensitivityReport.from_dict(json.loads(report.to_json())) == report
     assert SensitivityReport.from_dict(report.to_dict()) == report
+
+
+def top(k: int) -> Callable[[Tensor, Any], Tensor]:
+    @torch.no_grad()
+    def metric(outputs: Tensor, batch: Any) -> Tensor:
+        return (outputs.topk(k, 1).indices == batch[1][:, None]).any(1)
+
+    return metric
+
+
+def test_a_state_of_another_metric_of_the_same_name_is_refused(sim: Simulation, tmp_path: Path) -> None:
+    """The second metric of a factory got the scores of the first."""
+    labelled, state = [(data(), torch.arange(48) % 5)], tmp_path / "state.json"
+    first = intact8.sensitivity(sim, labelled, metric=top(1), state=state)
+    assert intact8.sensitivity(sim, labelled, metric=top(1), state=state) == first
+    with pytest.raises(intact8.InputError, match="of another sensitivity run.*differs in metric"):
+        intact8.sensitivity(sim, labelled, metric=top(3), state=state)
+    with pytest.raises(intact8.InputError, match="differs in higher_is_better"):
+        intact8.sensitivity(sim, labelled, metric=top(1), higher_is_better=False, state=state)
+
+
+def test_metrics_without_a_number_are_refused(sim: Simulation) -> None:
+    """Layers were ranked by NaN, and of None there was a bare TypeError."""
+    calls: list[float] = []
+
+    def at(call: int, value: float) -> Callable[[Any, Any], float]:
+        calls.clear()
+
+        def metric(outputs: Any, batch: Any) -> float:
+            calls.append(value if len(calls) == call else 0.5)
+            return calls[-1]
+
+        return metric
+
+    for call, value, words in [
+        (0, math.nan, "metric of the float network is nan.*nothing can be compared with it.*give data and a metric"),
+        (0, math.inf, "metric of the float network is inf"),
+        (1, math.nan, "metric of the quantized network is nan"),
+    ]:
+        with pytest.raises(intact8.InputError, match=words):
+            intact8.sensitivity(sim, data(), metric=at(call, value))
+    for nothing in (None, "much", {}):
+        with pytest.raises(intact8.InputError, match="sensitivity: the metric .* gave .*, no number"):
+            intact8.sensitivity(sim, data(), metric=lambda outputs, batch, found=nothing: found)
+    # The score of one layer may be NaN: it is the worst.
+    report = intact8.sensitivity(sim, data(), metric=at(4, math.nan))
+    assert report.ranking()[0].name == report.rows[2].name
+
+
+def test_a_metric_may_give_an_array(sim: Simulation) -> None:
+    metric = lambda outputs, batch: outputs[:, 0].double()  # noqa: E731
+    report = intact8.sensitivity(sim, data(), metric=metric)
+    assert intact8.sensitivity(sim, data(), metric=lambda y, batch: metric(y, batch).numpy()).rows == report.rows
+
+
+def test_numbers_that_json_does_not_have_are_null(report: SensitivityReport) -> None:
+    row = replace(report.rows[0], scores=(Score("alone", "both", math.nan),))
+    text = replace(report, quantized_score=-math.inf, rows=(row,)).to_json()
+    values = json.loads(text, parse_constant=pytest.fail)
+    assert values["quantized_score"] is None and values["rows"][0]["scores"][0]["value"] is None
+    again = SensitivityReport.from_dict(values)
+    assert (again.float_score, again.ranking(), str(again) != "") == (report.float_score, [], True)

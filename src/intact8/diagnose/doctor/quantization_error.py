@@ -20,12 +20,12 @@ def error(tensors: list[TensorStats], quantizer: Quantizer) -> float:
 
 
 def clip_error(tensors: list[TensorStats], quantizer: Quantizer) -> float:
-    """Return the part of :func:`error` that comes from values outside the quantizer's range."""
+    """Return the part of :func:`error` that comes from values more than half a step outside the quantizer's range."""
     low, high = quantizer.ends
     total = 0.0
     for t in tensors:
-        x = t.bins.middle
-        total += float(t.bins.count @ (np.maximum(x - high, 0) ** 2 + np.maximum(low - x, 0) ** 2))
+        beyond = np.maximum(t.bins.middle - high, low - t.bins.middle)
+        total += float(t.bins.count @ np.where(beyond > quantizer.scale / 2, beyond, 0.0) ** 2)
     return total
 
 

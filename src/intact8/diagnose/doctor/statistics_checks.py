@@ -104,7 +104,7 @@ def old_statistics(
     network: FloatNetwork, sim: Simulation, answers: Answers, samples: Samples, known: Sequence[Finding], best: Repair
 ) -> list[Finding] | None:
     """Return what is known, with what new statistics of all batch norms give back where that is surely more than the
-    best repair of one place does; None where it is not.
+    best repair of one place does, or as much where they were never collected; None where it is not.
 
     Args:
         network: the float network.
@@ -115,12 +115,15 @@ def old_statistics(
         best: the repair.
     """
     stale = next((f for f in known if f.cause == "stale_batch_norm" and "batch_norm" in f.evidence), None)
-    if stale is None or best.cause == stale.cause:
+    if stale is None:
         return None
     targets = answers.targets
     renewed = _output(_renewed(network, samples, None), samples, targets)
     score, repaired = targets.score(renewed), answered_with(sim, samples, best, targets)
-    if repaired is None or not _old_everywhere(sim, score, answers) or not _surely_better(renewed, repaired, targets):
+    if repaired is None or not _old_everywhere(sim, score, answers):
+        return None
+    as_good = "initial" in stale.evidence and not _surely_better(repaired, renewed, targets)  # these are a proof
+    if not as_good and not _surely_better(renewed, repaired, targets):
         return None
     message = f"{stale.message}; with new statistics of all batch norms the network {targets.said(score)}"
     told = replace(stale, severity="error", message=message, evidence={**stale.evidence, "healed": True})

@@ -411,7 +411,25 @@ def _normal_deviation(weight: Tensor, bias: Tensor | None, gates: int = 0) -> fl
         *((gain / fan) ** 0.5 for gain, fan in ((2, out), (2, into), (1, into), (4, out + into), (2, out + into))),
     }
     close = min(usual, key=lambda u: abs(u / deviation - 1))
-    return close if _is_normal(size, close) else 0.0
+    return close if _is_normal(size, close) and _is_independent(weight.double() / close) else 0.0
+
+
+BY_CHANCE = 4.0
+"""Standard deviations beyond its mean from which a sum of squares of normal numbers is no accident."""
+
+
+def _is_independent(weight: Tensor) -> bool:
+    """Return whether rows and columns of weights (outputs, inputs, …), normal with deviation 1, differ as by chance.
+
+    The sums of their numbers do not in layers that were trained, as what they read is seldom 0 in the mean; nor do the
+    sums of their squares.
+    """
+    for lines in (weight.flatten(1), weight.transpose(0, 1).flatten(1)):
+        for numbers in (lines, (lines.square() - 1) / math.sqrt(2)):
+            sums = numbers.sum(1) / math.sqrt(numbers.shape[1])
+            if float(sums.square().mean() - 1) > BY_CHANCE * math.sqrt(2 / len(sums)):
+                return False
+    return True
 
 
 def _is_normal(values: Tensor, deviation: float) -> bool:

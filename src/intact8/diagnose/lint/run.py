@@ -86,7 +86,7 @@ def subject_of(x: Any, data: Any = None, optimizer: Any = None, schedule: Any = 
     if isinstance(x, Program | str | os.PathLike):
         _refuse("a program is finished", data=data, optimizer=optimizer, schedule=schedule)
         return ProgramSubject(x, "program") if isinstance(x, Program) else ProgramSubject.load(os.fspath(x))
-    if "torch" in sys.modules:
+    if sys.modules.get("torch") is not None:  # None: its import is forbidden
         from torch import nn
 
         if isinstance(x, nn.Module):

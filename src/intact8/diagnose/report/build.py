@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from intact8.diagnose.evaluation_numbers import require_number
 from intact8.diagnose.lint.finding import LintReport
 from intact8.diagnose.lint.run import lint as lint_program
 from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed, Tuning
@@ -25,6 +27,7 @@ from intact8.program.program import Program, require_program
 from intact8.program.provenance import well_formed
 from intact8.program.samples import random_samples
 from intact8.runtime.facts import Facts
+from intact8.text import finite
 from intact8.verification import batches
 
 from .accuracy import accuracy, run_float
@@ -34,6 +37,7 @@ from .weights import activation_function, channels, runs_as
 if TYPE_CHECKING:
     from torch import nn
 
+    from intact8.arithmetic.dimensions import Dim
     from intact8.diagnose.compare.report import CompareReport
     from intact8.diagnose.doctor.report import DoctorReport
     from intact8.diagnose.sensitivity.report import SensitivityReport
@@ -83,7 +87,8 @@ def report(
         tuning: the result of :func:`intact8.tune` that the program comes from.
 
     Raises:
-        InputError: a model without data, data that do not fit, or an iterator that can be read only once.
+        InputError: a model without data, data that do not fit, an iterator that can be read only once, a comparison of
+            another network, or a number outside its limits.
         EngineError: the engine is missing, or cannot time its operations.
 
     Example:
@@ -106,6 +111,10 @@ def report(
             verb = "tune" if argument == "tuning" else argument
             what, remedy = f"{argument}={given!r:.40} is no result", f"give what intact8.{verb} returned"
             raise InputError(what, where="report", remedy=remedy)
+    require_number("batch_size", batch_size, 1, "report")
+    require_number("seconds", seconds, 0, "report", numbers.Real)
+    if compare is not None:
+        _require_compared(program, compare)
     if labels is not None and data is None:
         raise InputError("labels without data", where="report", remedy="give the samples they are of")
     if other is not None and _taken(require_program(other, "report")) != _taken(program):
@@ -127,6 +136,28 @@ def report(
         beside = report(other, data, model=model, title="the other program", **chosen)
     made = replace(made, accuracy=accuracy(program, data, labels, model, engine, batch_size), other=beside)
     return replace(made, tuning=_tuning(tuning), next_steps=next_steps(made, doctor))
+
+
+def _require_compared(program: Program, compare: CompareReport) -> None:
+    """Raise InputError where a comparison is of another network: its layers are not the program's, or of other sizes.
+
+    Sizes that change, and so have a name in one of both, are not compared.
+    """
+    rows = {row.name: row for row in compare}
+    # Every layer with a weight has a row; one of several operations has one in the name of the last of them.
+    weighted = [op.name for op in program.ops if "weight" in op.arrays]
+    missing = [name for name in weighted if not {name, name.rpartition(".part")[0]} & rows.keys()]
+    missing += [name for name in rows if name not in program.tensors]
+    missing += [name for name, row in rows.items() if not missing and _differ(row.shape, program.tensors[name].shape)]
+    if missing:
+        why = f"the layer {missing[0]!r} is missing in one of the two, or has another size"
+        what = "the comparison is of another network"
+        raise InputError(what, where="report(compare=)", why=why, remedy="give what intact8.compare found of this one")
+
+
+def _differ(one: Sequence[Dim], other: Sequence[Dim]) -> bool:
+    pairs = zip(one, other, strict=False)
+    return len(one) != len(other) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
 def _taken(program: Program) -> str:
@@ -186,7 +217,7 @@ def _assemble(
     lint: LintReport,
 ) -> Report:
     errors = {row.name: row for row in compare or ()}
-    scores = {row.name: row.score("alone") for row in sensitivity or ()}
+    scores = {row.name: finite(row.score("alone")) for row in sensitivity or ()}
     layers = tuple(
         replace(
             _layer(program, op, row),
@@ -200,7 +231,8 @@ def _assemble(
     )
     s, metric = sensitivity, None
     if s is not None:
-        metric = Metric(s.metric, s.higher_is_better, s.float_score, s.quantized_score, s.samples)
+        both = finite(s.float_score), finite(s.quantized_score)
+        metric = Metric(s.metric, s.higher_is_better, *both, s.samples)
     return Report(
         title=title,
         digest=digest(program),

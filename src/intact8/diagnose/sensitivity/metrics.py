@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.diagnose.evaluation_scores import numbers_of
 from intact8.errors import InputError
 
 UserMetric = Callable[[Any, Any], Any]
@@ -67,8 +68,8 @@ def _mean(sums: Sequence[float]) -> float:
 def _of_user(function: UserMetric, higher_is_better: bool) -> Metric:
     def sums(y: Sequence[Tensor], reference: Sequence[Tensor], rebuilt: Any, batch: Any, n: int) -> tuple[float, ...]:
         value = function(rebuilt, batch)
-        number = float(value.double().mean()) if isinstance(value, Tensor) else float(value)
-        return number * n, float(n)
+        of_samples = value if isinstance(value, Tensor) else numbers_of(value, function, "sensitivity")
+        return float(torch.as_tensor(of_samples).double().mean()) * n, float(n)
 
     return Metric(getattr(function, "__name__", type(function).__name__), higher_is_better, sums, _mean)
 
@@ -86,11 +87,18 @@ def _sqnr_sums(y: Sequence[Tensor], r: Sequence[Tensor], _: Any, __: Any, n: int
 
 
 def sqnr(sums: Sequence[float]) -> float:
-    """Return the ratio of a signal to its error in dB, within ±CEILING, given the sums of both squared."""
+    """Return the ratio of a signal to its error in dB, within ±CEILING, given the sums of both squared; NaN of NaN.
+
+    Example:
+        >>> sqnr((100.0, 1.0)), sqnr((1.0, 0.0)), sqnr((1.0, math.inf)), sqnr((1.0, math.nan))
+        (20.0, 150.0, -150.0, nan)
+    """
     signal, noise = sums
+    if math.isnan(signal) or math.isnan(noise):
+        return math.nan
     if noise == 0:
         return CEILING
-    return min(CEILING, 10 * math.log10(signal / noise)) if signal > 0 else -CEILING
+    return min(CEILING, 10 * math.log10(signal / noise)) if signal > 0 and noise < math.inf else -CEILING
 
 
 def _cosine_sums(y: Sequence[Tensor], r: Sequence[Tensor], _: Any, __: Any, n: int) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,6 +17,16 @@ Part = Literal["both", "weight", "activation"]
 
 MODES: tuple[Mode, ...] = ("alone", "without", "cumulative")
 PARTS: tuple[Part, ...] = ("both", "weight", "activation")
+
+
+def worth(value: float, higher_is_better: bool) -> float:
+    """Return a number that is larger for a better value of a metric, and least where it is NaN.
+
+    Example:
+        >>> worth(0.5, True), worth(0.5, False), worth(math.nan, False)
+        (0.5, -0.5, -inf)
+    """
+    return -math.inf if math.isnan(value) else value if higher_is_better else -value
 
 
 @dataclass(frozen=True)
@@ -95,8 +106,8 @@ class SensitivityReport(LayerReport[SensitivityRow]):
     def ranking(self, mode: Mode = "alone", part: Part = "both") -> list[SensitivityRow]:
         """Sort the layers, most sensitive first: those that cost most alone, or gain most when left in float."""
         scored = [(value, row) for row in self.rows if (value := row.score(mode, part)) is not None]
-        best_first = self.higher_is_better if mode == "without" else not self.higher_is_better
-        return [row for _, row in sorted(scored, key=lambda pair: -pair[0] if best_first else pair[0])]
+        sign = -1 if mode == "without" else 1
+        return [row for _, row in sorted(scored, key=lambda pair: sign * worth(pair[0], self.higher_is_better))]
 
     def grid(self) -> Grid:
         """Return the report as a table: a column per mode and part that was measured."""

@@ -18,6 +18,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.calibration.distributed import ranks_for
 from intact8.capture.graph import Node
 from intact8.diagnose.chunks import Chunk, chunks, count_samples
+from intact8.diagnose.evaluation_scores import identity
 from intact8.diagnose.sensitivity.checkpoint import Checkpoint, Sums
 from intact8.diagnose.sensitivity.metrics import Metric, UserMetric, make_metric
 from intact8.diagnose.sensitivity.partial_network import PartialNetwork, Selection
@@ -30,6 +31,7 @@ from intact8.diagnose.sensitivity.report import (
     Score,
     SensitivityReport,
     SensitivityRow,
+    worth,
 )
 from intact8.errors import InputError, StateError
 from intact8.program.file import digest
@@ -94,8 +96,8 @@ def sensitivity(
             counts once for every network it is run through.
 
     Raises:
-        InputError: unknown metric, mode or part, nothing to measure, a state file of another run, or a limit of time
-            on several ranks.
+        InputError: unknown metric, mode or part, a metric that gives no number, nothing to measure, a state file of
+            another run, or a limit of time on several ranks.
         CalibrationError: data do not fit the model's inputs.
         StateError: the simulation is not calibrated, or in training mode.
 
@@ -127,11 +129,24 @@ def sensitivity(
     count = len(runs) + sum(len(layers) - step for step in range(greedy))
     measurement = _Measurement(network, measured, data, samples, memory, seconds, state, progress, count)
     found = measurement.run("layers", runs)
+    _require_scores(measured.name, found[FLOAT], found[QUANTIZED])
     steps = _greedy(measurement, {node.name: network.select(node) for node in layers}, greedy)
     rows = tuple(_row(network, node, found) for node in layers)
     return SensitivityReport(
         measured.name, measured.higher_is_better, found[FLOAT], found[QUANTIZED], rows, steps, measurement.samples
     )
+
+
+def _require_scores(name: str, exact: float, quantized: float) -> None:
+    """Raise InputError where nothing can be ranked: the float network has no score, or the quantized one is NaN."""
+    for network, score, refused in (
+        ("float", exact, not math.isfinite(exact)),
+        ("quantized", quantized, math.isnan(quantized)),
+    ):
+        if refused:
+            what = f"{name} of the {network} network is {score}"
+            remedy = "give data and a metric that tell a number of it"
+            raise InputError(what, where="sensitivity", why="nothing can be compared with it", remedy=remedy)
 
 
 def _chosen(what: str, given: Iterable[Any], known: Sequence[Any]) -> list[Any]:
@@ -222,8 +237,7 @@ def _greedy(measurement: _Measurement, selections: Mapping[str, Selection], step
         found = measurement.run(f"greedy {number + 1}", runs, present)
         if len(found) < len(runs):  # there was no time to compare all
             break
-        pick = max if measurement.metric.higher_is_better else min
-        best = pick(found, key=lambda name: found[name])
+        best = max(found, key=lambda name: worth(found[name], measurement.metric.higher_is_better))
         done.append(GreedyStep(best, found[best]))
         present = present - left.pop(best)
     return tuple(done)
@@ -351,7 +365,8 @@ class _Measurement:
             crc = zlib.crc32(np.ascontiguousarray(x.detach().cpu().numpy()).tobytes(), crc)
         return {
             "program": digest(self.network.program),
-            "metric": self.metric.name,
+            "metric": [self.metric.name, identity(self.metric.sums), identity(self.metric.value)],
+            "higher_is_better": self.metric.higher_is_better,
             "data": crc,
             "samples": self.limit,
             "chunk": self.chunk,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -53,10 +52,10 @@ class OnednnEngine:
         """None, or why it cannot run here and what to do."""
         if not cpu.is_x86():
             return "the onednn engine needs an x86-64 CPU: use engine='reference' or 'onnxruntime'"
-        if importlib.util.find_spec("torch") is None:
+        try:
+            import torch
+        except ImportError:  # also of whoever forbids the import
             return "torch is not installed: pip install 'intact8[torch]'"
-        import torch
-
         if not torch._C._has_mkldnn:
             return "this torch was built without oneDNN: install the wheel from pypi.org"
         if not hasattr(torch.ops.onednn, "qconv2d_pointwise"):
