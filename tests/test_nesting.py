@@ -161,6 +161,36 @@ def test_calls_with_what_is_no_tensor_have_one_form_everywhere(form: str, tmp_pa
     assert str(loaded.run(*args, **named, engine="reference")) == str(found)
 
 
+class Player(nn.Module):
+    """What is seen comes as a dict, what was remembered beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.see, self.place = nn.Linear(4, 3), nn.Embedding(10, 3)
+
+    def forward(self, seen: dict[str, Tensor], state: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.tanh(self.see(seen["frame"]) + self.place(seen["place"]).unsqueeze(1) + state[0] + state[1])
+
+
+def turn(length: int, labels: bool) -> Any:
+    seen = {"frame": torch.randn(4, length, 4), "place": torch.randint(10, (4,))}
+    return seen, (torch.randn(4, length, 3), torch.randn(4, length, 3)), *([torch.zeros(4)] if labels else [])
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_dict_may_be_an_argument_beside_others(labels: bool) -> None:
+    model, data = Player().eval(), [turn(5, labels), turn(7, labels)]
+    sim = intact8.prepare(
+        model, data[0][:2], dynamic_shapes={"seen.frame": {1: "t"}, "state.0": {1: "t"}, "state.1": {1: "t"}}
+    )
+    assert intact8.calibrate(sim, data).samples == 8
+    program = intact8.quantize(model, data)
+    assert set(program.dimensions) == {"sequence"}
+    given = turn(9, False)
+    assert program.run(*given).shape == model(*given).shape == (4, 9, 3)
+    assert intact8.verify(program, data, engines=("reference",)).exact
+
+
 def test_another_fixed_value_is_refused() -> None:
     model, example = Takes("number").eval(), {"x": rows(), "info": None, "scale": 2.0}
     program = intact8.quantize(model, [example])

@@ -13,7 +13,7 @@ def observed(kind: str, *batches: torch.Tensor, weighed: bool = True, **args: bo
     observer = make_observer(kind, **args)
     assert isinstance(observer, SketchObserver)
     for batch in batches:
-        observer.samples = len(batch) if weighed else None
+        observer.begin(len(batch) if weighed else None)
         observer.observe(batch)
     return observer
 
@@ -51,6 +51,28 @@ def test_ordinary_samples_count_as_they_are(kind: str, data: torch.Tensor) -> No
     weighed, counted = observed(kind, usual), observed(kind, usual, weighed=False)
     assert len(weighed.levels) > 1
     assert weighed.range(0, 255, False) == counted.range(0, 255, False)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "mse"])
+def test_a_loud_tensor_that_shares_a_range_is_no_loud_sample(kind: str, data: torch.Tensor) -> None:
+    """Of what is concatenated, as boxes in pixels and logits, the wider part keeps its values."""
+    boxes, observer = torch.linspace(0, 63, 16 * 128).reshape(128, 16).T.contiguous(), make_observer(kind)
+    assert isinstance(observer, SketchObserver)
+    for rows in (slice(0, 8), slice(8, 16)):
+        observer.begin(8)
+        observer.observe(data[1:2].expand(16, -1, -1, -1)[rows])
+        observer.observe(boxes[rows])
+    assert observer.range(0, 255, False)[1] > 62
+    stored = make_observer(kind)
+    stored.load_state(observer.state())
+    assert stored.range(0, 255, False) == observer.range(0, 255, False)
+
+
+def test_states_of_before_tensors_were_kept_apart_are_read(data: torch.Tensor) -> None:
+    whole, stored = observed("histogram", data), observed("histogram")
+    state = whole.state()
+    stored.load_state(state | {"levels": state["levels"][:, 1:]})
+    assert stored.range(0, 255, False) == whole.range(0, 255, False)
 
 
 def test_halves_merge_to_the_same_bits_and_are_stored(data: torch.Tensor) -> None:

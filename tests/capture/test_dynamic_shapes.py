@@ -380,6 +380,29 @@ def test_lengths_found_in_data_get_a_limit_where_constants_need_one(kind: type[n
     assert_same_at((3, 6, 12), captured, kind(), 4)
 
 
+class Sinusoids(nn.Module):
+    """Sines and cosines that are written into zeros, every other column or one half each."""
+
+    def __init__(self, halves: bool) -> None:
+        super().__init__()
+        self.halves = halves
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[1]).float()[:, None] * torch.exp(-torch.arange(0, 8, 2).float())
+        table = torch.zeros(x.shape[1], 8)
+        one, other = (slice(0, 4), slice(4, 8)) if self.halves else (slice(0, None, 2), slice(1, None, 2))
+        table[:, one] = torch.sin(angles)
+        table[:, other] = torch.cos(angles)
+        return x + table
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_a_table_as_long_as_the_input_may_be_written_into(halves: bool) -> None:
+    captured = capture(Sinusoids(halves), torch.randn(2, 6, 8), dynamic_shapes={"x": {1: Dim("length", max=40)}})
+    assert_same_at((1, 6, 40), captured, Sinusoids(halves), 8)
+    assert [node.op for node in captured.graph] == ["input", "constant", "slice", "add"]
+
+
 class Table(nn.Module):
     """Positions of which only a few are known."""
 

@@ -119,6 +119,23 @@ def test_weights_that_are_not_finite(value: float) -> None:
         capture(model, torch.randn(2, 3))
 
 
+def test_a_parameter_of_nothing_but_minus_infinity_is_a_constant_of_masks() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.score = nn.Linear(3, 3)
+            self.never = nn.Parameter(torch.tensor([float("-inf")]), requires_grad=False)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.where(mask, self.score(x), self.never).softmax(-1)
+
+    model, mask = Masked(), torch.tensor([True, True, False])
+    x = torch.randn(32, 3)
+    program = intact8.quantize(model, [(x, mask.expand(32, 3).contiguous())])
+    found = program.run(x, mask.expand(32, 3).contiguous())
+    assert not found[:, 2].any() and (found - model(x, mask)).abs().max() < 0.05
+
+
 def test_devices() -> None:
     with pytest.raises(CaptureError, match="meta"):
         capture(nn.Linear(3, 3, device="meta"), torch.randn(2, 3))

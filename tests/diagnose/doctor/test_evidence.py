@@ -85,6 +85,12 @@ def test_clip_error_is_what_sticks_out() -> None:
     assert quantization_error.clipped_share([stats(x)], grid) == pytest.approx(0.5, abs=0.02)
 
 
+def test_what_lies_less_than_half_a_step_outside_is_rounded_and_not_clipped() -> None:
+    bytes_of_images = Quantizer(1.0, 0, 0, 255)
+    normalized = stats(torch.linspace(-0.42, 2.83, 1000).reshape(10, 100))
+    assert quantization_error.clip_error([normalized], bytes_of_images) == 0
+
+
 @pytest.mark.parametrize("true", [0, 70, 255])
 def test_best_zero_point_is_found(true: int) -> None:
     grid = Quantizer(1 / 255, true, 0, 255)
