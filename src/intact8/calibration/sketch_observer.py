@@ -17,6 +17,9 @@ UNKNOWN = -(1 << 10)
 LOUD = 1
 """A sample more than so many octaves above the median one counts as much as that."""
 
+APART = 8
+"""Tensors that share a range and are kept apart; the others behind them are taken together, as each takes memory."""
+
 SILENT = 8
 """What is so many octaves below the loudest sample is less than a step of 8 bits there: it is no measure for others."""
 
@@ -103,7 +106,7 @@ class SketchObserver(Observer):
                 if len(by_level) > 1:
                     lo, hi = (float(end) for end in torch.aminmax(part))
                 self.levels.setdefault(level, Sketch()).add(part, lo, hi)
-        self.turn += 1
+        self.turn = min(self.turn + 1, APART - 1)
 
     def _by_level(self, values: Tensor) -> list[tuple[tuple[int, int], Tensor]]:
         """Return the rows of ``values`` by their tensor and the octave of their sample's root mean square."""

@@ -816,5 +816,12 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 plant, right = asking(Case, FAULTS, build)
 
-MISSED: dict[str, str] = {}
+MISSED: dict[str, str] = {
+    "churn_table_not_saved": "two tables of eleven rows are too small to tell initial rows from trained ones",
+    "speech_of_another_sample_rate": "the first layer whose statistics do not fit is not the one that reads the input",
+    "speech_range_of_decibels": "the range is said to clip, which makes more of the noise than its width does",
+}
 """What the doctor does not say first, and what it says."""
+
+WEAK: dict[str, str] = {"speech": "weights that are numbers of bfloat16 are said to be rounded, which they are"}
+"""What it says of networks without a fault."""

@@ -30,6 +30,7 @@ from tests.diagnose.doctor import (
     planted_blind_tenth,
     planted_blind_thirteenth,
     planted_blind_twelfth,
+    planted_blind_twentieth,
 )
 from tests.diagnose.doctor.planting import accusations, ask_about
 
@@ -49,6 +50,7 @@ SETS = (
     planted_blind_seventeenth,
     planted_blind_eighteenth,
     planted_blind_nineteenth,
+    planted_blind_twentieth,
 )
 
 

@@ -107,6 +107,7 @@ def examine_activation(
         if units is not None and len(nodes) == 1 and len(weights[0]) == len(units):
             weights = [units.cpu().numpy() ** 2]
     _examine_channels(found, seen, np.concatenate(weights))
+    found.facts["widest_tensor"] = max(zip(nodes, seen, strict=True), key=lambda pair: pair[1].width)[0]
     if len(nodes) == 1 and {"bias", "bn.bias"} & graph.nodes[nodes[0]].params.keys():
         _examine_offset(found, seen[0], best)
     _examine_sum(found, sum_of(graph, nodes[0], users), nodes[0], data)

@@ -214,6 +214,8 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
     place = facts["sum"] if reason == "cancellation" else site.name
     if reason == "shared":
         place = _joined_in(sim, site.name) or place
+    if reason == "channels" and len(facts["tensor_widths"]) > 1:  # of those that share a range, which has them
+        place = facts["widest_tensor"]
     if (reason == "bits" and _everywhere(sim, site)) or (reason == "symmetric" and _symmetric_everywhere(sim, site)):
         place, message = NETWORK, f"every {{part}} by the recipe: {message}"
     elif reason in ("bits", "symmetric") and site.part == "activation":

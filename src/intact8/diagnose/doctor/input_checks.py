@@ -21,6 +21,10 @@ REPEATED, LONG = (4, 3, 2), 8
 MOST_COLUMNS = 20
 """Columns of a table up to which one that never changes is remarkable: pixels at the edge of pictures never do."""
 
+FEW, REMARKABLE, FAR = 3, 0.005, 8.0
+"""How often, and in which share of the samples, a number comes again that stands for a missing one, and how many
+standard deviations of the others it lies from their mean."""
+
 EMPTY = 1 / 6
 """Share of the steps of a signal from which its end is empty, where no sample has anything there."""
 
@@ -49,7 +53,7 @@ def conspicuous_inputs(
         if not given[0].is_floating_point() or len({x.shape[1:] for x in given}) > 1:
             continue
         x = torch.cat(given)
-        looks = [*_repeats(x)] if recovers <= NEARLY_ALL else []
+        looks = [*_repeats(x), *_missing(x)] if recovers <= NEARLY_ALL else []
         looks = looks or ([] if shown or recovers > MOST else [*_empty(x), *_constant(x)])
         if looks:
             message = f"in float the network {answers.targets.said(answers.score)} of {len(samples)} samples, and in "
@@ -72,6 +76,20 @@ def _repeats(x: Tensor) -> Iterator[str]:
             if bool((first != first.narrow(axis, 0, 1)).any()) and torch.equal(parts, first.expand_as(parts)):
                 yield f"every value comes {times} times in a row along dimension {axis}"
                 return
+
+
+def _missing(x: Tensor) -> Iterator[str]:
+    """Yield that one number of a column comes again and again far from all others, as what stands for a missing one."""
+    for at, column in enumerate(x.double().T) if x.dim() == 2 else ():
+        value = column[(column - column.median()).abs().argmax()]
+        others = column[column != value]
+        count = len(column) - len(others)
+        if count < max(FEW, REMARKABLE * len(column)) or len(others) < count:
+            continue
+        away, reach = (float((part - others.mean()).abs().max()) for part in (value[None], others))
+        if away > FAR * float(others.std()) and away > 2 * reach:
+            share = f"{count / len(column):.1%}"
+            yield f"number {at} of dimension 1 is {float(value):.4g} in {share} of them, far from all others"
 
 
 def _empty(x: Tensor) -> Iterator[str]:
