@@ -246,7 +246,8 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         values = tensor.detach()  # in a call from inference mode gradients would be asked for
         if bool(torch.isfinite(values.sum())):
             continue  # one pass without a second array; sums of finite numbers may overflow, so others are looked at
-        constant = name in buffers or bool(torch.isinf(values).all())  # -inf for scores that a mask leaves out
+        masking = not tensor.requires_grad and bool(torch.isinf(values).all())  # for scores that are left out
+        constant = name in buffers or masking
         bad = torch.isnan(values) if constant else ~torch.isfinite(values)
         if bool(bad.any()):
             count = int(bad.sum())

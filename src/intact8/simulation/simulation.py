@@ -567,7 +567,8 @@ class Simulation(Shown, Trainable):
             if name in unused:
                 continue
             count = int((~torch.isfinite(values.detach())).sum())
-            if count and not bool(torch.isinf(values).all()):  # those are for scores that a mask leaves out
+            masking = not values.requires_grad and bool(torch.isinf(values).all())  # for scores that are left out
+            if count and not masking:
                 what = f"{count} of {values.numel()} values are NaN or infinite"
                 raise StateError(
                     what, where=name, why="training diverged, or the state is damaged", remedy=SMALLER_RATE
