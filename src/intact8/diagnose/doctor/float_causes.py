@@ -115,8 +115,6 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             return 1, 2 * len(places), kind
         if finding.cause in BEFORE_LAYERS:
             return 0, kind, 0
-        if "healed" in finding.evidence:
-            return 1, -3, kind  # new statistics give no weights back
         if finding.cause in OF_LAYERS:
             told = "recovers" in finding.evidence and finding.cause not in COMPENSATING
             # Behind what the results themselves show, a repair that leaves a part may be making up for it.
