@@ -207,6 +207,16 @@ def quantized_by(module: nn.Module) -> str:
     return ""
 
 
+def hides_scores(parameter: Tensor) -> bool:
+    """Return whether a parameter is a constant of infinities, for scores that a mask leaves out; it takes no gradient.
+
+    Example:
+        >>> hides_scores(nn.Parameter(torch.tensor([-torch.inf]), requires_grad=False))
+        True
+    """
+    return not parameter.requires_grad and bool(torch.isinf(parameter).all())
+
+
 def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse what cannot be exported or quantized before torch does, in plain words.
 
@@ -246,8 +256,7 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         values = tensor.detach()  # in a call from inference mode gradients would be asked for
         if bool(torch.isfinite(values.sum())):
             continue  # one pass without a second array; sums of finite numbers may overflow, so others are looked at
-        masking = not tensor.requires_grad and bool(torch.isinf(values).all())  # for scores that are left out
-        constant = name in buffers or masking
+        constant = name in buffers or hides_scores(tensor)
         bad = torch.isnan(values) if constant else ~torch.isfinite(values)
         if bool(bad.any()):
             count = int(bad.sum())

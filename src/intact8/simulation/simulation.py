@@ -17,6 +17,7 @@ from intact8 import late_binding
 from intact8.calibration.data import device_of, merged
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
+from intact8.capture.torch_export import hides_scores
 from intact8.display import Shown
 from intact8.errors import CaptureError, CaptureWarning, IntactError, InternalError, StateError, not_for_export, warn
 from intact8.fusion.fuse import Fused
@@ -567,8 +568,7 @@ class Simulation(Shown, Trainable):
             if name in unused:
                 continue
             count = int((~torch.isfinite(values.detach())).sum())
-            masking = not values.requires_grad and bool(torch.isinf(values).all())  # for scores that are left out
-            if count and not masking:
+            if count and not hides_scores(values):
                 what = f"{count} of {values.numel()} values are NaN or infinite"
                 raise StateError(
                     what, where=name, why="training diverged, or the state is damaged", remedy=SMALLER_RATE

@@ -51,3 +51,24 @@ def test_what_looks_damaged_is_named_where_answers_are_wrong(name: str) -> None:
     assert (wrong.place, wrong.cause) == ("network", "float_network_wrong") and text in wrong.message, str(wrong)
     right = found(answered(net, damaged))  # of a network that learned such inputs
     assert all(finding.severity != "error" for finding in right), str(right[0])
+
+
+def test_numbers_that_stand_for_missing_ones_are_named_and_flags_are_not() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 5)).eval()
+    x = torch.randn(512, 6)
+    x[:, 4:] = (torch.rand(512, 2) < 0.02).float()  # flags, which are seldom set
+    with torch.no_grad():
+        net[2].weight.mul_(4)
+    labels = answered(net, x)
+
+    def looks(given: Tensor, right: Tensor) -> list[str]:
+        data = list(zip(given.split(64), right.split(64), strict=True))
+        found = intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
+        return [f.message for f in found if "far from all others" in f.message]
+
+    missing = x.clone()
+    missing[torch.rand(512) < 0.4, 1] = -48.0
+    (message,) = looks(missing, labels)
+    assert "number 1 of dimension 1 is -48 in" in message
+    assert not looks(x, labels.roll(1))  # of a network that is wrong for another reason

@@ -86,6 +86,8 @@ def _missing(x: Tensor) -> Iterator[str]:
         count = len(column) - len(others)
         if count < max(FEW, REMARKABLE * len(column)) or len(others) < count:
             continue
+        if 2 * int((others != others.median()).sum()) < len(others):  # flags, or pixels that are seldom drawn on
+            continue
         away, reach = (float((part - others.mean()).abs().max()) for part in (value[None], others))
         if away > FAR * float(others.std()) and away > 2 * reach:
             share = f"{count / len(column):.1%}"

@@ -119,8 +119,11 @@ def old_statistics(
         return None
     targets = answers.targets
     renewed = _output(_renewed(network, samples, None), samples, targets)
-    score, repaired = targets.score(renewed), answered_with(sim, samples, best, targets)
-    if repaired is None or not _old_everywhere(sim, score, answers):
+    score = targets.score(renewed)
+    if not _old_everywhere(sim, score, answers):
+        return None
+    repaired = answered_with(sim, samples, best, targets)
+    if repaired is None:
         return None
     as_good = "initial" in stale.evidence and not _surely_better(repaired, renewed, targets)  # these are a proof
     if not as_good and not _surely_better(renewed, repaired, targets):
