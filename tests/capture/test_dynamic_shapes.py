@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -648,6 +649,45 @@ def test_a_branch_on_a_remainder_is_kept_to_its_sizes() -> None:
 def test_a_branch_that_only_some_sizes_take_is_refused() -> None:
     with pytest.raises(CaptureError, match="the model works only where sequence//2 is at most 4"):
         capture(Branching(False), torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
+
+
+class Anchors(nn.Module):
+    """Add numbers that NumPy counts by a size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        every = x[:, ::2]
+        return every + torch.from_numpy(np.arange(every.shape[1] * 1.0, dtype=np.float32))[:, None]
+
+
+def test_numbers_that_numpy_counts_are_refused_with_the_line_that_asks() -> None:
+    with pytest.raises(
+        CaptureError, match=r"test_dynamic_shapes.py:\d+: the model works only where \(steps \+ 1\)//2 is 4\. "
+    ):
+        capture(Anchors(), torch.randn(2, 7, 4), dynamic_shapes={"x": {1: "steps"}})
+
+
+class Denoised(nn.Module):
+    """Weaken parts of a spectrogram, and return a signal as long as the one given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask = nn.Conv1d(17, 17, 3, padding=1)
+        self.register_buffer("window", torch.hann_window(32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        spectrum = torch.stft(x, 32, 8, window=self.window, return_complex=True)
+        masked = spectrum * self.mask(spectrum.abs()).sigmoid()
+        return torch.istft(masked, 32, 8, window=self.window, length=x.shape[-1])
+
+
+def test_a_signal_becomes_as_long_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = Denoised().eval()
+    captured = capture(model, torch.randn(2, 160), dynamic_shapes={"x": {1: "samples"}})
+    assert captured.graph.nodes[captured.graph.outputs[0]].shape == (None, "samples")
+    for length in (160, 163, 24, 301):
+        x = torch.randn(3, length)
+        assert torch.allclose(outputs(captured, {"x": x}), model(x), atol=1e-4)
 
 
 def test_a_length_in_the_data_that_is_too_short_fixes_the_length() -> None:

@@ -41,9 +41,11 @@ def by_parts(call: Call) -> Any:
     if name in ZEROS.split():
         zeros = filled(call, 0.0, call.out_shape, "float32")
         return Complex(zeros, zeros)
+    known = leaves([call.fx.meta.get("val"), *(node.meta.get("val") for node in call.fx.all_input_nodes)])
     formula = COMPLEX.get(name) or (moved(call.fx.target) if name in MOVES.split() else None)
     if formula is None:
         raise call.error("complex numbers in this operation", why="it has no form in real numbers", remedy=REMEDY)
+    like = next(x for x in known if isinstance(x, Tensor))
     feed: list[Any] = []
     examples: list[Tensor] = []
 
@@ -54,6 +56,8 @@ def by_parts(call: Call) -> Any:
 
     def place(node: torch.fx.Node) -> Any:
         value, example = call.builder.env[node], node.meta.get("val")
+        if isinstance(example, torch.SymInt):  # a tracer knows sizes of tensors only
+            return SizeOf(entered(None, like.new_empty([example])))
         if not isinstance(example, Tensor):
             return example
         if isinstance(value, Tensor) and value.is_complex():
@@ -71,7 +75,8 @@ def by_parts(call: Call) -> Any:
 
     def run(*inputs: Tensor) -> list[Any]:
         def pick(x: Any) -> Any:
-            return inputs[x.index] if isinstance(x, Place) else x
+            found = inputs[x.index] if isinstance(x, Place) else x
+            return found.shape[0] if isinstance(x, SizeOf) else found
 
         result = formula(*pytree.tree_map(pick, args), **pytree.tree_map(pick, kwargs))
         if result is NotImplemented:
@@ -89,3 +94,7 @@ class Place:
 
     def __init__(self, index: int) -> None:
         self.index = index
+
+
+class SizeOf(Place):
+    """In place of a size among arguments: the number of a tensor of which it is the only dimension."""

@@ -313,7 +313,7 @@ for _name, (_function, _inverse) in ONE.items():
     complex_formula(f"fft_{_name}n")(of_several(_function, _inverse, None))
 
 
-@complex_formula("istft")
+@complex_formula("istft istft_of_length")
 def istft(
     x: Complex,
     n_fft: int,

@@ -84,6 +84,7 @@ class NamedSizes:
         counted: symbol of the export → what it is replaced by: a number, or the sizes of a class.
         classes: symbol of the export → the class of sizes that the model works for, where that is not every size.
         related: symbol of the export → what it is of others, where the model works for no other sizes.
+        places: condition that the model's code asks of sizes → the line that asks.
         examples: symbol of the export → the example's size.
         asked: symbol of the export → the name it shall have.
         counts: symbol → the example's size, counted as the name is.
@@ -97,6 +98,7 @@ class NamedSizes:
     counted: dict[Any, Any] = field(default_factory=dict)
     classes: dict[Any, SizeClass] = field(default_factory=dict)
     related: dict[Any, Any] = field(default_factory=dict)
+    places: dict[Any, str] = field(default_factory=dict)
     examples: dict[Any, int] = field(default_factory=dict)
     asked: dict[Any, str] = field(default_factory=dict)
     counts: dict[Any, int] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class NamedSizes:
     def classify(self, guards: Sequence[Any], within: Mapping[Any, SizeClass]) -> None:
         """Find the classes of sizes for which an export holds, in others that are known, and what tells which."""
         asked = conditions(guards)
+        self.places = {guard.expr: line_of(guard) for guard in asked_by_model(guards)}
         self.related = find_relations(asked, self.examples, self.asked)
         self.classes = self.classes_of(asked, within)
         classes = {symbol: of.times * unit(symbol, of) + of.more for symbol, of in self.classes.items()}
@@ -208,7 +211,9 @@ class NamedSizes:
 
     def classes_of(self, asked: Sequence[Any], within: Mapping[Any, SizeClass]) -> dict[Any, SizeClass]:
         """Return the classes for which conditions hold; raise CaptureError where they hold for none."""
-        return find_classes([guard.xreplace(self.related) for guard in asked], self.examples, within, self.asked)
+        places = {guard.xreplace(self.related): place for guard, place in self.places.items()}
+        known = [guard.xreplace(self.related) for guard in asked]
+        return find_classes(known, self.examples, within, self.asked, places)
 
     def expression(self, size: Any) -> Any:
         """Return a number of the export as such, or as an expression of the dimensions that change."""

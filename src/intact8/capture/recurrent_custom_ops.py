@@ -1,4 +1,5 @@
-"""LSTM, GRU and RNN while a model is exported: one operator that any number of steps fits, and packed sequences.
+"""LSTM, GRU and RNN while a model is exported: one operator that any number of steps fits, and packed sequences; and
+other functions of torch that it would export for the example's sizes only.
 
 torch.export takes its own operators apart along time, which fixes the number of steps. And ``pack_padded_sequence``
 gives tensors whose sizes depend on the lengths' values, which it cannot follow at all. In :func:`traceable` it gives
@@ -229,6 +230,51 @@ def _evenly(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return linspace
 
 
+@torch.library.custom_op("intact8::istft_of_length", mutates_args=())
+def istft_of_length(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None,
+    win_length: int | None,
+    window: Tensor | None,
+    center: bool,
+    normalized: bool,
+    onesided: bool | None,
+    length: int,
+) -> Tensor:
+    """Return the signal of a spectrogram, cut to a length or with zeros behind it."""
+    raise NotImplementedError("only exported, never run")
+
+
+@istft_of_length.register_fake
+def _(input: Tensor, *rest: Any) -> Tensor:
+    return input.real.new_empty(*input.shape[:-2], rest[-1])
+
+
+def _of_any_length(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an ``istft`` that is exported for any length; torch takes the length for a number."""
+
+    def istft(
+        input: Tensor,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Tensor | None = None,
+        center: bool = True,
+        normalized: bool = False,
+        onesided: bool | None = None,
+        length: int | None = None,
+        return_complex: bool = False,
+    ) -> Tensor:
+        given = (input, n_fft, hop_length, win_length, window, center, normalized, onesided)
+        free = _exporting() and isinstance(length, torch.SymInt) and isinstance(n_fft, int)
+        if free and length is not None and onesided is not False and not return_complex:
+            return istft_of_length(*given, length)
+        return original(*given, length, return_complex)
+
+    return istft
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, torch.SymInt))
 
@@ -314,6 +360,7 @@ def traceable() -> Iterator[None]:
         for kind in (nn.LSTM, nn.GRU, nn.RNN):
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
+            stack.enter_context(_exchanged(owner, "istft", _of_any_length(owner.istft)))
             stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
         stack.enter_context(_exchanged(torch, "max_pool1d", _over_all(_pooled(torch.max_pool1d), 1)))
         stack.enter_context(_exchanged(torch, "cdist", _between_any(torch.cdist)))

@@ -14,6 +14,7 @@ import os
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import sympy
@@ -141,6 +142,12 @@ def asked_by_model(guards: Sequence[Any]) -> list[Any]:
     return [guard for guard in guards if is_models(getattr(_place(guard), "filename", "<"))]
 
 
+def line_that_fixes(environment: Any, size: Any) -> str:
+    """Return the line of the model's code that makes a number of a dimension; "" where none is known."""
+    fixed = [g for g in asked_by_model(assumed(environment)) if isinstance(g.expr, sympy.Eq) and size in g.expr.args]
+    return next((line_of(guard) for guard in fixed if any(side.is_Symbol for side in guard.expr.args)), "")
+
+
 def line_of(guard: Any) -> str:
     """Return the file and the line that asks; "" where torch does not tell."""
     place = _place(guard)
@@ -251,6 +258,7 @@ def find_classes(
     sizes: Mapping[Any, int],
     within: Mapping[Any, SizeClass] | None = None,
     names: Mapping[Any, str] | None = None,
+    places: Mapping[Any, str] = MappingProxyType({}),
 ) -> dict[Any, SizeClass]:
     """Return the classes of sizes for which every guard holds.
 
@@ -259,6 +267,7 @@ def find_classes(
         sizes: symbol of a dimension that changes → the example's size.
         within: classes that are known already.
         names: symbol → name, where some have one name, and so one size.
+        places: condition → the line of the model's code that asks, where that is known.
 
     Returns:
         The classes, without those that are all sizes.
@@ -275,17 +284,18 @@ def find_classes(
     alike = _first_of_name(names)
     asked = _known(guards, sizes, alike)
     found = dict(within or {})
+    places = {guard.xreplace(alike): place for guard, place in places.items()}
     for guard in asked:
         if len(guard.free_symbols) == 1:
             (symbol,) = guard.free_symbols
             of = _class_of(guard, symbol, sizes[symbol])
             if of is None:
-                raise refused(guard, names)
+                raise refused(guard, names, places.get(guard, ""))
             if of.times > 1:
                 found[symbol] = joined(found.get(symbol), of)
     for guard in asked:
         if len(guard.free_symbols) > 1 and not _holds_in(guard, found):
-            raise refused(guard, names)
+            raise refused(guard, names, places.get(guard, ""))
     return found | {symbol: found[other] for symbol, other in alike.items() if other in found}
 
 
@@ -338,8 +348,8 @@ def _holds(guard: Any, sizes: Mapping[Any, int]) -> bool:
         return False
 
 
-def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
-    """Return the error for a condition that dimensions which change do not obey."""
+def refused(guard: Any, names: Mapping[Any, str] | None = None, place: str = "") -> CaptureError:
+    """Return the error for a condition that dimensions which change do not obey, and the line that asks."""
     readable = guard.xreplace({symbol: sympy.Symbol(name, integer=True) for symbol, name in (names or {}).items()})
     shown = {f"{symbol}" for symbol in readable.free_symbols}
     sides = [in_words(side) for side in readable.args] if isinstance(readable, sympy.Rel) else []
@@ -349,7 +359,7 @@ def refused(guard: Any, names: Mapping[Any, str] | None = None) -> CaptureError:
         what = f"the model works for some sizes of {' and '.join(sorted(shown))} only"
         what += ", which follow no rule that can be written in a line"
     remedy = "leave these dimensions out of dynamic_shapes, or give an example of a size that is less special"
-    return CaptureError(what, where="dynamic_shapes", remedy=remedy)
+    return CaptureError(what, where=", ".join(("dynamic_shapes", *filter(None, (place,)))), remedy=remedy)
 
 
 RELATIONS: dict[Any, str] = {
@@ -365,7 +375,7 @@ RELATIONS: dict[Any, str] = {
 LONGEST_CONDITION = 100
 """Most characters of a condition that a reader takes in."""
 
-OPERATORS = {"FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/", "Mod": "%", "PythonMod": "%"}
+OPERATORS = {"FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/", "FloatTrueDiv": "/", "Mod": "%", "PythonMod": "%"}
 """Names of torch's functions of two sizes, as Python writes them."""
 
 FUNCTIONS = {"Max": "max", "Min": "min", "CeilToInt": "ceil", "FloorToInt": "floor", "TruncToInt": "int", "ToFloat": ""}
@@ -384,6 +394,8 @@ def in_words(expr: Any) -> str:
         '4*((height - 1)//8) + 1'
     """
     kind = type(expr).__name__
+    if kind in ("IntTrueDiv", "FloatTrueDiv") and float(expr.args[1]) == 1:
+        return in_words(expr.args[0])
     if kind in OPERATORS:
         one, other = (f"({in_words(part)})" if part.args else str(part) for part in expr.args)
         return f"{one}{OPERATORS[kind]}{other}"
@@ -392,8 +404,13 @@ def in_words(expr: Any) -> str:
             f"{FUNCTIONS[kind]}({', '.join(map(in_words, expr.args))})" if FUNCTIONS[kind] else in_words(expr.args[0])
         )
     inner = {part: in_words(part) for part in sympy.preorder_traversal(expr) if type(part).__name__ in _NAMED}
-    within = {part: text if type(part).__name__ in FUNCTIONS else f"({text})" for part, text in inner.items()}
-    return str(expr.xreplace({part: sympy.Symbol(text) for part, text in within.items()}))
+    within = {
+        part: sympy.Symbol(text if text.isidentifier() or FUNCTIONS.get(type(part).__name__) else f"({text})")
+        for part, text in inner.items()
+    }
+    whole = {number: sympy.Integer(number) for number in expr.atoms(sympy.Float) if float(number).is_integer()}
+    found = expr.xreplace(within).xreplace(whole)
+    return next((inner[part] for part, symbol in within.items() if symbol == found), str(found))
 
 
 __all__ = [
@@ -408,6 +425,7 @@ __all__ = [
     "in_words",
     "joined",
     "least_size",
+    "line_that_fixes",
     "period",
     "unit",
 ]

@@ -261,7 +261,12 @@ class Simulation(Shown, Trainable):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Simulation:
         """Do to all tensors what ``to``, ``cuda``, ``half`` and others ask for, unless it makes float32 another."""
-        dtype = fn(torch.zeros(1, dtype=torch.float32)).dtype
+        probe = fn(torch.zeros(1, dtype=torch.float32))
+        dtype = probe.dtype
+        if probe.is_meta:
+            what, why = "a simulation cannot be on device meta", "ranges and what follows from them are values"
+            remedy = "keep it on a device that has values, and save its state_dict() for later"
+            raise StateError(what, where="Simulation", why=why, remedy=remedy)
         if dtype.is_floating_point and dtype != torch.float32:
             what, why = f"a simulation cannot be of dtype {str(dtype)[6:]}", "integers are exact in nothing but float32"
             remedy = "leave it float32; around it, autocast and modules of other floats may be used"
