@@ -6,9 +6,12 @@ printable characters: names in files and words of libraries cannot write into a 
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 import sys
 import warnings
+from typing import Any
 
 from intact8.addresses import SITE
 from intact8.text import one_line
@@ -96,6 +99,31 @@ class EngineError(IntactError):
 
 class InputError(IntactError):
     """An input has the wrong name, dtype or shape."""
+
+
+def require_number(
+    name: str,
+    given: Any,
+    least: int,
+    where: str,
+    kind: type = numbers.Integral,
+    *,
+    finite: bool = True,
+    error: type[IntactError] = InputError,
+) -> None:
+    """Raise an error where an argument is no number of that kind, or less than ``least``; or infinite, if ``finite``.
+
+    Example:
+        >>> require_number("batch_size", 8, 1, "report")
+        >>> require_number("seconds", math.nan, 0, "report", numbers.Real)
+        Traceback (most recent call last):
+        ...
+        intact8.errors.InputError: report: seconds is nan. Remedy: give a number of 0 or more
+    """
+    known = isinstance(given, kind) and not isinstance(given, bool) and given >= least  # type: ignore[operator]
+    if not known or (finite and given == math.inf):
+        what = "an integer" if kind is numbers.Integral else "a number"
+        raise error(f"{name} is {given!r:.40}", where=where, remedy=f"give {what} of {least} or more")
 
 
 def in_short(error: BaseException, most: int = 200) -> str:

@@ -83,7 +83,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="no_such_runtime is not installed"):
         formats.version("no_such_runtime")
     for batch in (0, -1, 1.5, "a", None, True):
-        with pytest.raises(InputError, match="batch = .*an integer of 1 or more"):
+        with pytest.raises(InputError, match="batch is .*an integer of 1 or more"):
             export(small(), tmp_path / "net", "openvino", batch=batch)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 

@@ -256,7 +256,7 @@ def test_what_it_shows(found: TuneResult) -> None:
     ("arguments", "message"),
     [
         ({"metric": "bleu"}, "no metric 'bleu'"),
-        ({"max_drop": -1}, "max_drop = -1"),
+        ({"max_drop": -1}, "max_drop is -1"),
         ({"evaluate": iter([])}, "read only once"),
     ],
 )

@@ -13,7 +13,7 @@ import torch
 from intact8.calibration.distributed import Ranks, ranks_for, synchronize
 from intact8.calibration.observer import NonFiniteError, make_observer
 from intact8.calibration.sketch_observer import SketchObserver
-from intact8.errors import CalibrationError, no_simulation, warn
+from intact8.errors import CalibrationError, no_simulation, require_number, warn
 
 from .data import Call, batches, device_of, first_batch, length, samples
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
@@ -47,8 +47,8 @@ def compute_scales(
     """
     if not isinstance(getattr(sim, "points", None), Mapping):
         raise no_simulation(sim, "calibrate")
-    if max_batches is not None and max_batches < 1:
-        raise CalibrationError(f"max_batches = {max_batches}", why="nothing would be observed", remedy="give 1 or more")
+    if max_batches is not None:
+        require_number("max_batches", max_batches, 1, "calibrate", error=CalibrationError)
     points = sim.points
     before = {} if reset else sim.calibration
     ranks = ranks_for(data, shard)

@@ -269,7 +269,8 @@ def _of_any_length(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         given = (input, n_fft, hop_length, win_length, window, center, normalized, onesided)
         free = _exporting() and isinstance(length, torch.SymInt) and isinstance(n_fft, int)
         if free and length is not None and onesided is not False and not return_complex:
-            return istft_of_length(*given, length)
+            made: Tensor = istft_of_length(*given, length)
+            return made
         return original(*given, length, return_complex)
 
     return istft

@@ -697,9 +697,9 @@ def values_decide(error: BaseException) -> bool:
 def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
     """Return the error for a model that torch.export cannot follow."""
     remedy = (
-        "rewrite control flow that depends on values (torch.where(condition, one, other) instead of if; all rows, or all "
-        "experts, weighed by what would choose among them); or leave it in torch: intact8.split(model, data) converts "
-        "the modules that can be captured"
+        "rewrite control flow that depends on values (torch.where(condition, one, other) instead of if; all rows, or "
+        "all experts, weighed by what would choose among them); or leave it in torch: intact8.split(model, data) "
+        "converts the modules that can be captured"
     )
     if values_decide(error):
         what = "control flow, or the size of a tensor, depends on the values of the input"

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from intact8.calibration.data import tensor_of
 from intact8.calibration.distributed import checksum
 from intact8.capture.pytree import copied
-from intact8.diagnose.evaluation_numbers import require_number
 from intact8.diagnose.evaluation_scores import EvaluationState, Scores, identity, make_scores, require_classes
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
-from intact8.errors import InputError, in_short
+from intact8.errors import InputError, in_short, require_number
 from intact8.nesting import leaves
 from intact8.opset.op import Array
 from intact8.program.file import digest

@@ -10,7 +10,7 @@ from intact8.arithmetic.affine import quantize
 from intact8.atomic_write import target_of
 from intact8.engines import get_runner
 from intact8.engines.memory import refuse_tensors
-from intact8.errors import EngineError, InputError
+from intact8.errors import EngineError, InputError, require_number
 from intact8.opset.op import Array
 from intact8.program.inputs import check_layout, sole_quantizers
 from intact8.program.program import Program
@@ -64,9 +64,7 @@ def export(
         what = f"{to} is not run by {runtime!r} here"
         raise InputError(what, where="export", remedy=f"choose from {', '.join(made.runs)}")
     check_layout(program, layout)
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        what, remedy = f"batch = {batch!r}", "give the number of samples of a call, an integer of 1 or more"
-        raise InputError(what, where="export", remedy=remedy)
+    require_number("batch", batch, 1, "export")
     ran_by = version(runtime)
     samples = batch if made.static else SAMPLES
     refuse_tensors(program, ["reference", runtime], samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from intact8.capture import capture
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.evaluate import EvaluationReport
 from intact8.diagnose.evaluate import evaluate as evaluate_networks
-from intact8.errors import InputError, StateError
+from intact8.errors import InputError, StateError, require_number
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.regular_file import path_of
@@ -105,8 +106,8 @@ def tune(
         raise StateError("tune takes the float model", remedy="give what the simulation was prepared from")
     require_module(model)
     for name, given in {"max_drop": max_drop, "budget": budget, "max_trials": max_trials}.items():
-        if given is not None and not (isinstance(given, (int, float)) and given >= 0):
-            raise InputError(f"{name} = {given!r}", where="tune", remedy="give a number of 0 or more")
+        if given is not None:
+            require_number(name, given, 0, "tune", numbers.Real, finite=False)
     if progress is not None and not callable(progress):
         what = f"progress: {type(progress).__name__} cannot be called"
         raise InputError(what, where="tune", remedy="give a function of (trial, best), or leave it out")

@@ -11,7 +11,7 @@ from intact8.engines import get_runner, present_engines
 from intact8.engines.base import Runner
 from intact8.engines.memory import refuse_tensors
 from intact8.engines.spec import lacks_vnni
-from intact8.errors import EngineError, InputError, ProgramError, no_simulation
+from intact8.errors import EngineError, InputError, ProgramError, no_simulation, require_number
 from intact8.golden import reproduce
 from intact8.opset.op import Array
 from intact8.program.certify import claim_error, uncertified
@@ -71,8 +71,7 @@ def verify(
         EngineError: an engine is missing, none can run here, or one gives a tensor of another shape or dtype.
     """
     require_program(program, "verify")
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
+    require_number("batch_size", batch_size, 1, "verify")
     absent: list[str] = []
     if engines is None:
         engines = _usual_engines(program, absent)

@@ -297,8 +297,8 @@ def test_a_float_network_is_prepared_and_calibrated(sim: Simulation) -> None:
 def test_wrong_calls_are_refused(sim: Simulation) -> None:
     for arguments, words in [
         ({"metric": "psnr"}, "no metric 'psnr'"), ({"modes": ("all",)}, "no mode 'all'"),
-        ({"parts": ("bias",)}, "no part 'bias'"), ({"memory": 0}, "memory = 0"), ({"samples": 0}, "samples = 0"),
-        ({"seconds": 0}, "seconds = 0"), ({"seconds": math.nan}, "seconds = nan"),
+        ({"parts": ("bias",)}, "no part 'bias'"), ({"memory": 0}, "memory is 0"), ({"samples": 0}, "samples is 0"),
+        ({"seconds": 0}, "seconds is 0"), ({"seconds": math.nan}, "seconds is nan"),
         ({"recipe": intact8.Recipe()}, "prepared with one"),
     ]:  # fmt: skip
         with pytest.raises(intact8.InputError, match=words):

@@ -29,7 +29,7 @@ from intact8.diagnose.executors import (
     tensors_for,
 )
 from intact8.diagnose.quantizer import Quantizer
-from intact8.errors import InputError, StateError
+from intact8.errors import InputError, StateError, require_number
 from intact8.lower import draft
 from intact8.opset.op import Op
 from intact8.program.inputs import holds_nan
@@ -89,8 +89,8 @@ def compare(
         >>> report["linear"].own.sqnr > 30
         True
     """
-    if samples is not None and samples < 1:
-        raise InputError(f"samples = {samples}", where="compare", remedy="give 1 or more")
+    if samples is not None:
+        require_number("samples", samples, 1, "compare")
     require_module(model)
     warn_of_training_mode(model)
     if isinstance(quantized, Program):

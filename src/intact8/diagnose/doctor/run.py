@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import numbers
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +42,7 @@ from intact8.diagnose.doctor.search import RecipeSearch
 from intact8.diagnose.doctor.targets import beyond_classes, directions
 from intact8.diagnose.evaluation_scores import require_classes
 from intact8.diagnose.executors import unquantized
-from intact8.errors import InputError, StateError
+from intact8.errors import InputError, StateError, require_number
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
@@ -116,14 +117,9 @@ def doctor(
         >>> report.confidence.passed, report.metric, report.outcome("after").name
         (True, 'agreement', 'after')
     """
-    for argument, number, least in (
-        ("tolerance", tolerance, 0),
-        ("max_samples", max_samples, 1),
-        ("budget", budget, 0),
-        ("seconds", seconds, 0),
-    ):
-        if not number >= least:
-            raise InputError(f"{argument} = {number}", where="doctor", remedy=f"give {least} or more")
+    require_number("max_samples", max_samples, 1, "doctor")
+    for argument, number in {"tolerance": tolerance, "budget": budget, "seconds": seconds}.items():
+        require_number(argument, number, 0, "doctor", numbers.Real, finite=False)
     step, began = progress or (lambda _: None), time.monotonic()
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from intact8.diagnose.evaluation_numbers import require_number
 from intact8.diagnose.lint.finding import LintReport
 from intact8.diagnose.lint.run import lint as lint_program
 from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed, Tuning
@@ -17,7 +16,7 @@ from intact8.diagnose.report.integer_histograms import clamp, count_integers
 from intact8.diagnose.report.layer_times import time_layers
 from intact8.engines import available_engines
 from intact8.engines.cpu import isa
-from intact8.errors import InputError
+from intact8.errors import InputError, require_number
 from intact8.opset.op import Op
 from intact8.program.certify import certifiable
 from intact8.program.file import digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from intact8.diagnose.sensitivity.report import (
     SensitivityRow,
     worth,
 )
-from intact8.errors import InputError, StateError
+from intact8.errors import InputError, StateError, require_number
 from intact8.program.file import digest
 from intact8.recipe.recipe import Recipe
 from intact8.regular_file import path_of
@@ -112,12 +113,14 @@ def sensitivity(
         True
     """
     chosen_modes, chosen_parts = _chosen("mode", modes, MODES), _chosen("part", parts, PARTS)
-    if memory < 1 or greedy < 0 or (samples is not None and samples < 1) or (seconds is not None and not seconds > 0):
-        raise InputError(
-            f"memory = {memory}, greedy = {greedy}, samples = {samples}, seconds = {seconds}",
-            where="sensitivity",
-            remedy="give memory and samples of 1 or more, greedy of 0 or more, and more than 0 seconds",
-        )
+    require_number("memory", memory, 1, "sensitivity", numbers.Real, finite=False)
+    require_number("greedy", greedy, 0, "sensitivity")
+    if samples is not None:
+        require_number("samples", samples, 1, "sensitivity")
+    if seconds is not None:
+        require_number("seconds", seconds, 0, "sensitivity", numbers.Real, finite=False)
+        if not seconds:
+            raise InputError("seconds is 0", where="sensitivity", remedy="give more, or None for as long as it takes")
     if greedy and isinstance(data, Iterator):
         raise InputError(
             "greedy reads the data more than once", where="data", remedy="give a tensor, list or DataLoader"
