@@ -319,6 +319,26 @@ class CountsSamples(nn.Module):
         return torch.stack([self.end(sample) for sample in x.unbind(0)])
 
 
+class Shaped(nn.Module):
+    """A number of samples in the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(x).reshape(4, 3, 1)
+
+
+def test_a_number_of_samples_in_the_code_is_named_with_its_line() -> None:
+    said = (
+        r"no other batch size: the model itself \(Shaped\), test_batch.py:\d+: .* samples only. "
+        r"Reason: shape '\[4, 3, 1\]' is invalid for input of size 3\*batch. Remedy: use x.shape\[0\]"
+    )
+    with pytest.warns(CaptureWarning, match=said):
+        intact8.prepare(Shaped().eval(), (torch.randn(4, 6),))
+
+
 def test_a_simulation_of_one_batch_size_refuses_another() -> None:
     with pytest.warns(CaptureWarning, match="no other batch size"):
         sim = intact8.prepare(CountsSamples().eval(), (torch.randn(4, 6),)).eval()

@@ -333,8 +333,7 @@ def export(
                 failures.append(error)
                 if isinstance(error, GuardOnDataDependentSymNode) or BRANCHING in str(error):
                     break  # every attempt would meet it
-                counted = SPECIALIZED in str(error)
-                reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
+                reason = f"{FIXED_BATCH}: {fixed_by(model, error)}"
             else:
                 found = Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0, asked.some)
                 fixes = _fixes(program, named or {})
@@ -760,6 +759,21 @@ ADVICE = re.compile(
     r"For more information, run with|If you're using mark_dynamic|The error above occurred|If you would like|"
     r"Please file an issue"
 )
+
+
+def fixed_by(model: nn.Module, error: BaseException) -> str:
+    """Return in words what of a model fits the example's batch size only: where, why, and what to do."""
+    if SPECIALIZED in str(error) or isinstance(error, FixedSizeError):
+        return str(error) if isinstance(error, FixedSizeError) else COUNTED
+    what, why = "this fits the example's number of samples only", first_lines(error, 1)
+    if len(set(SYMBOL.findall(why))) == 1:
+        why = SYMBOL.sub("batch", why)
+    remedy = "use x.shape[0] where it has a number, and constants that are one sample's"
+    return str(CaptureError(what, where=place_of(model, error), why=why.rstrip(".)"), remedy=remedy))
+
+
+SYMBOL = re.compile(r"\bs\d+\b")
+"""What torch calls a size that is to stay free."""
 
 
 def first_lines(error: BaseException, count: int = 3) -> str:
