@@ -315,7 +315,7 @@ for _name, (_function, _inverse) in ONE.items():
 
 @complex_formula("istft istft_of_length")
 def istft(
-    x: Complex,
+    input: Complex,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
@@ -330,7 +330,7 @@ def istft(
     if onesided is False or return_complex:
         return NotImplemented
     hop, window = hop_length or n_fft // 4, windowed(n_fft, win_length, window)
-    frames = mirrored(x, n_fft, -2, "ortho" if normalized else None, True) * window[:, None]
+    frames = mirrored(input, n_fft, -2, "ortho" if normalized else None, True) * window[:, None]
     count = frames.shape[-1]
     total = n_fft + hop * (count - 1)
 

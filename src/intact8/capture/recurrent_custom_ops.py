@@ -27,6 +27,7 @@ from torch.nn.modules import transformer
 
 from intact8.arithmetic.recurrent import state_count
 from intact8.capture.experts import HOME, by_row
+from intact8.capture.formulas_complex import istft as istft_formula
 from intact8.capture.formulas_index import bags_of_one_length, renormed, take_along_dim
 from intact8.errors import CaptureError
 
@@ -254,24 +255,17 @@ def _(input: Tensor, *rest: Any) -> Tensor:
 def _of_any_length(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return an ``istft`` that is exported for any length; torch takes the length for a number."""
 
-    def istft(
-        input: Tensor,
-        n_fft: int,
-        hop_length: int | None = None,
-        win_length: int | None = None,
-        window: Tensor | None = None,
-        center: bool = True,
-        normalized: bool = False,
-        onesided: bool | None = None,
-        length: int | None = None,
-        return_complex: bool = False,
-    ) -> Tensor:
-        given = (input, n_fft, hop_length, win_length, window, center, normalized, onesided)
-        free = _exporting() and isinstance(length, torch.SymInt) and isinstance(n_fft, int)
-        if free and length is not None and onesided is not False and not return_complex:
-            made: Tensor = istft_of_length(*given, length)
-            return made
-        return original(*given, length, return_complex)
+    form = inspect.signature(istft_formula)
+
+    def istft(*args: Any, **kwargs: Any) -> Tensor:
+        given = form.bind(*args, **kwargs)
+        given.apply_defaults()
+        *rest, length, complex_signal = given.args
+        free = _exporting() and isinstance(length, torch.SymInt)
+        if not free or given.arguments["onesided"] is False or complex_signal:
+            return original(*args, **kwargs)
+        made: Tensor = istft_of_length(*rest, length)
+        return made
 
     return istft
 
