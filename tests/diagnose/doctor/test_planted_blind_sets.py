@@ -31,6 +31,7 @@ from tests.diagnose.doctor import (
     planted_blind_thirteenth,
     planted_blind_twelfth,
     planted_blind_twentieth,
+    planted_blind_twentyfirst,
 )
 from tests.diagnose.doctor.planting import accusations, ask_about
 
@@ -51,6 +52,7 @@ SETS = (
     planted_blind_eighteenth,
     planted_blind_nineteenth,
     planted_blind_twentieth,
+    planted_blind_twentyfirst,
 )
 
 

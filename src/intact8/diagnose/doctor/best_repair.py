@@ -33,6 +33,9 @@ from intact8.simulation.simulation import Simulation
 ALL_BUT_A_TENTH = 0.9
 """Share of the loss that other inputs must take away where channels are dead: far larger ones wake many of them."""
 
+ALL_OF_IT = 0.98
+"""Share of the loss that the right repair takes away, and others that make up for a fault seldom do."""
+
 NORMALIZED = 2.0
 """Standard deviation of inputs above which they are not as normalizing leaves them."""
 
@@ -180,11 +183,16 @@ def _most_likely(
 
     suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
     made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
+    explained = best.repair.cause not in COMPENSATING and _comes_before(sim.graph, best.repair, suspect.repair)
+    explained &= best.share > ALL_OF_IT and best.share - suspect.share > 1 - ALL_OF_IT  # statistics change with it
     apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
-    if not made_up or apart or suspected(suspect) < suspected(best):  # what makes up for a fault comes behind it
+    # What makes up for a fault comes behind it.
+    if not explained and (not made_up or apart or suspected(suspect) < suspected(best)):
         best = suspect
+    stale = {place for place, cause in errors if cause == "stale_batch_norm"}
     deviations = [r for r in helping if SQUARED in r.repair.text and not r.surely_worse(helping[0])]
-    if deviations:  # nothing else is put right by it
+    deviations = [r for r in deviations if stale & r.repair.names()]
+    if deviations:  # nothing else is put right by it, where the variances are not those of what it reads
         return deviations[0], False
     weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
     weak &= inputs is not None and not inputs.repair.least  # another scale of inputs makes up for much, too

@@ -213,7 +213,7 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
     name, message, remedy = LAYER_CAUSES[reason]
     place = facts["sum"] if reason == "cancellation" else site.name
     if reason == "shared":
-        place = _joined_in(sim, site.name) or place
+        place = _joined_in(sim, site.name) or facts["widest_tensor"]
     if reason == "channels" and len(facts["tensor_widths"]) > 1:  # of those that share a range, which has them
         place = facts["widest_tensor"]
     if (reason == "bits" and _everywhere(sim, site)) or (reason == "symmetric" and _symmetric_everywhere(sim, site)):
@@ -283,7 +283,7 @@ def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: f
         now = _range(facts["calibration_range"])
         text = f"its observer saw another network: calibration data now lies in {now}; {where}"
         return Cause("stale_range", site.name, text, "calibrate again, or freeze scales later in training", facts)
-    twin = _twin(sim, site.name)
+    twin = _twin(sim, site.name, sites)
     if origin != "observer" and twin is not None:
         text = f"it has scale and zero point of {twin}, whose values are others; {where}"
         return Cause("shared_range", site.name, text, "let it have an observer of its own, and calibrate", facts)
@@ -353,10 +353,11 @@ def _joined_in(sim: Simulation, point: str) -> str | None:
     return joins[0] if len(joins) == 1 else None
 
 
-def _twin(sim: Simulation, name: str) -> str | None:
-    """Return another point with the same scale and zero point."""
+def _twin(sim: Simulation, name: str, sites: list[Measured]) -> str | None:
+    """Return another point with the same scale and zero point, which suit it."""
     qparams = {other: (float(q.scale), int(q.zero_point)) for other, q in sim.points.items()}
-    return next((other for other, found in qparams.items() if other != name and found == qparams[name]), None)
+    unsuited = {s.name for s in sites if s.part == "activation" and s.reason[0] == "range"} | {name}
+    return next((o for o, found in qparams.items() if o not in unsuited and found == qparams[name]), None)
 
 
 def _imbalanced_input(sim: Simulation, site: Measured, sites: list[Measured]) -> Measured | None:

@@ -1,4 +1,5 @@
-"""Inputs that look unlike any that are recorded: values that repeat, ends that are empty, columns that never change."""
+"""Inputs that look unlike any that are recorded: values that repeat, ends that are empty, columns that never change,
+texts that are cut."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from intact8.diagnose.doctor.float_causes import MOST, NEARLY_ALL, OF_LAYERS, OF
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.structural_repairs import filling
 from intact8.simulation.simulation import Simulation
 
 REPEATED, LONG = (4, 3, 2), 8
@@ -26,7 +28,11 @@ FEW, REMARKABLE, FAR = 3, 0.005, 8.0
 standard deviations of the others it lies from their mean."""
 
 EMPTY = 1 / 6
-"""Share of the steps of a signal from which its end is empty, where no sample has anything there."""
+"""Share of the steps of a signal, or of the places of a text, from which its end is empty, where no sample has anything
+there."""
+
+CUT = 1 / 2
+"""Share of the texts from which their ends at one place, behind which there is room, are no chance."""
 
 
 def conspicuous_inputs(
@@ -50,11 +56,14 @@ def conspicuous_inputs(
     said = OF_REPAIRS | {"batch_norm"}
     shown = any(f.severity == "error" and f.cause in OF_LAYERS and f.evidence.keys() - said for f in known)
     for name, given in zip(sim.graph.inputs, zip(*(batch.inputs for batch in samples), strict=True), strict=True):
-        if not given[0].is_floating_point() or len({x.shape[1:] for x in given}) > 1:
+        if given[0].dtype == torch.bool or len({x.shape[1:] for x in given}) > 1:
             continue
         x = torch.cat(given)
-        looks = [*_repeats(x), *_missing(x)] if recovers <= NEARLY_ALL else []
-        looks = looks or ([] if shown or recovers > MOST else [*_empty(x), *_constant(x)])
+        if not x.is_floating_point():
+            looks = [] if shown or recovers > MOST else [*_cut(x)]
+        else:
+            looks = [*_repeats(x), *_missing(x)] if recovers <= NEARLY_ALL else []
+            looks = looks or ([] if shown or recovers > MOST else [*_empty(x), *_constant(x)])
         if looks:
             message = f"in float the network {answers.targets.said(answers.score)} of {len(samples)} samples, and in "
             message += f"{name} {looks[0]}"
@@ -104,6 +113,18 @@ def _empty(x: Tensor) -> Iterator[str]:
             count = int((steps == steps[0]).all(1).long().cumprod(0).sum())
             if bool((steps[0] == steps[0, 0]).all()) and EMPTY * len(rows) < count < len(rows):
                 yield f"the {end} {count} of {len(rows)} steps along dimension {axis} never change"
+
+
+def _cut(x: Tensor) -> Iterator[str]:
+    """Yield that most texts end at one place, and none behind it, though there is room for longer ones."""
+    fills = filling(x) if x.dim() == 2 and x.shape[1] >= LONG // 2 else None
+    if fills is None:
+        return
+    ends = (x != fills).long().cumsum(1).argmax(1) + 1
+    longest, room = int(ends.max()), x.shape[1]
+    share = float((ends == longest).double().mean())
+    if room - longest > EMPTY * room and CUT <= share < 1:
+        yield f"{share:.0%} of the texts end at place {longest} of {room}, and none behind it, as where they are cut"
 
 
 def _constant(x: Tensor) -> Iterator[str]:

@@ -218,7 +218,9 @@ def _tables_as_begun(sim: Simulation) -> list[Finding]:
     begun = [name for name, table in tables.items() if _is_normal(table.double().reshape(-1), 1.0)]
     found = []
     for name in begun:
-        others = [o for o in tables if o not in begun and tables[o].shape[1] == tables[name].shape[1]]
+        alike = [o for o in tables if tables[o].shape[1] == tables[name].shape[1]]
+        others = [o for o in alike if o not in begun]
+        others = others if 2 * len(others) >= len(alike) else []  # where most look so, it is chance or little training
         message = "its rows are normal with a deviation of 1, as they begin"
         if others:
             message += f", and those of {nodes[others[0]]} are not"
