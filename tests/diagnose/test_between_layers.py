@@ -16,7 +16,7 @@ import intact8
 from intact8 import Recipe, Scheme
 from intact8.calibration.run import compute_scales
 from intact8.diagnose import between_layers
-from intact8.diagnose.between_layers import PARTS, _less_and_less_rounded, _may_be_behind, _parts, _plain
+from intact8.diagnose.between_layers import PARTS, _less_and_less_rounded, _may_be_behind, _parts, _plain, _possible
 from intact8.diagnose.fidelity import measure_outputs, measure_unseen
 from intact8.errors import AccuracyWarning
 from intact8.program.file import digest
@@ -99,6 +99,30 @@ def test_what_is_tried_after_what_is_chosen_rounds_less() -> None:
     assert tried == [(b, "auto") for b in ("auto", "float_residual", "float")] + [("auto", False), ("float", False)]
     residual = replace(sim.recipe, between_layers="float_residual")
     assert [r.between_layers for r in _less_and_less_rounded(sim, residual)][:2] == ["float_residual", "float"]
+
+
+class Gated(nn.Module):
+    """Features times a gate of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate, self.last = nn.Linear(8, 16), nn.Sigmoid(), nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z: Tensor = self.last(y * self.gate(y))
+        return z
+
+
+def test_what_has_a_range_of_its_own_is_rounded_whatever_is_chosen() -> None:
+    recipe = replace(TIGHT, overrides={"gate": {"activation": {"fixed": (1 / 255, 0)}}})
+    torch.manual_seed(0)
+    sim = intact8.prepare(Gated().eval(), samples(1), recipe).eval()
+    compute_scales(sim, samples(64))
+    tried = list(_less_and_less_rounded(sim, sim.recipe))
+    assert any(r.between_layers == "float" for r in tried)
+    assert [r.between_layers for r in _possible(sim, tried)].count("float") == 0
+    assert intact8.quantize(Gated().eval(), samples(64), replace(recipe, between_layers="nearest"))
 
 
 def test_ranges_from_few_samples_get_room_where_that_helps_those_held_out() -> None:

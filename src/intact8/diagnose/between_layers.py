@@ -44,7 +44,7 @@ from intact8.diagnose.fidelity import (
     measure_outputs,
     measure_unseen,
 )
-from intact8.errors import AccuracyWarning, warn
+from intact8.errors import AccuracyWarning, RecipeError, warn
 from intact8.recipe.override import as_overrides
 from intact8.recipe.recipe import CHOSEN_BETWEEN_LAYERS, FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.prepare import rebuild, simulate_again
@@ -199,7 +199,7 @@ class _Choice:
     def _nearest(self) -> tuple[Recipe, _Made | None]:
         """Return the recipe, or one that rounds less, as long as that brings the worst output nearer."""
         best, (nearness, made) = self.recipe, self._nearness(self.recipe)
-        for recipe in _nearer_and_nearer(best) if self.sim.weight_points else ():
+        for recipe in _possible(self.sim, _nearer_and_nearer(best) if self.sim.weight_points else ()):
             if nearness >= NEAR_ENOUGH:
                 break
             found, other = self._nearness(recipe)
@@ -224,7 +224,7 @@ def _choose(sim: Simulation, data: Any, max_batches: int | None, shard: str, qui
     kept = choice.keep_recurrent_layers()
     best, least, found, lost = choice.recipe, (-1, 0.0), None, ""
     start, made = choice.start()
-    for recipe in _less_and_less_rounded(sim, start):
+    for recipe in _possible(sim, _less_and_less_rounded(sim, start)):
         tried = None if choice.parts else made if made and recipe == start else choice.whole(recipe)
         passed, rows = choice.first_behind(recipe) if tried is None else (0, tried[1].behind)
         standing = passed, -max((row["apart"] for row in rows), default=-math.inf)
@@ -317,6 +317,17 @@ def _less_and_less_rounded(sim: Simulation, recipe: Recipe) -> Iterator[Recipe]:
     if any(point.can_saturate for point in sim.weight_points.values()) and recipe.portable == "auto":
         wide = replace(recipe, portable=False)
         yield from (wide, replace(wide, between_layers="float"))
+
+
+def _possible(sim: Simulation, recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+    """Yield the recipes under which every override has an effect: the range of what would stay float is asked for."""
+    for recipe in recipes:
+        if recipe.rules and recipe != sim.recipe:
+            try:
+                simulate_again(sim, recipe)
+            except RecipeError:
+                continue
+        yield recipe
 
 
 def _parts(sim: Simulation, data: Any, max_batches: int | None = None) -> list[tuple[Batches, Batches]]:

@@ -846,6 +846,6 @@ SOUND: dict[str, Callable[[], Case]] = {
 plant, right = asking(Case, FAULTS, build)
 
 MISSED: dict[str, str] = {
-    "keypoints_box_too_large": "only the statistics of the first layer are named, and not that the inputs are otherwise",
+    "keypoints_box_too_large": "the first layer's statistics are named, and not that inputs are prepared otherwise",
 }
 """What the doctor says something else of, and why."""
