@@ -72,3 +72,33 @@ def test_numbers_that_stand_for_missing_ones_are_named_and_flags_are_not() -> No
     (message,) = looks(missing, labels)
     assert "number 1 of dimension 1 is -48 in" in message
     assert not looks(x, labels.roll(1))  # of a network that is wrong for another reason
+
+
+class Bag(nn.Module):
+    """The mean of the words of a text, of which padding is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(40, 16, padding_idx=0), nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out(self.words(x).sum(1))
+        return y
+
+
+def test_texts_that_are_cut_are_named_and_short_ones_are_not() -> None:
+    torch.manual_seed(0)
+    net, lengths = Bag().eval(), torch.randint(4, 17, (512, 1))
+    x = torch.randint(1, 40, (512, 16)).masked_fill(torch.arange(16) >= lengths, 0)
+
+    def found(given: Tensor, right: Tensor) -> list[str]:
+        data = list(zip(given.split(64), right.split(64), strict=True))
+        findings = intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
+        return [f.message for f in findings if "where they are cut" in f.message]
+
+    cut = x.masked_fill(torch.arange(16) >= 8, 0)
+    (message,) = found(cut, answered(net, x))
+    assert "of the texts end at place 8 of 16" in message
+    short = torch.cat([x[:, :8].masked_fill(torch.arange(8) >= lengths // 2, 0), torch.zeros_like(x[:, 8:])], 1)
+    assert not found(short, answered(net, short).roll(1))  # wrong for another reason, and no text fills all places
+    assert not found(cut, answered(net, cut))  # of a network that learned such texts

@@ -19,7 +19,7 @@ from intact8.diagnose.doctor.float_causes import NEARLY_ALL
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import along_samples
+from intact8.diagnose.doctor.structural_repairs import along_samples, source_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
@@ -205,6 +205,9 @@ def _stale(
         f"deviations, standard deviations by a factor of {ratio:.2f}"
     )
     remedy = "the float network itself is wrong: load the right statistics, or renew them on batches in training mode"
+    node = graph.nodes.get(place)
+    if node is not None and node.inputs and graph.nodes[source_of(graph, node.inputs[0])].op == "input":
+        remedy += "; it reads an input: see first that inputs are cut, scaled and prepared as in training"
     evidence: dict[str, Any] = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
     if bool((norm.running_mean == 0).all()) and bool((running == 1).all()):
         message += "; all means are 0 and all variances 1, as they begin"
