@@ -168,7 +168,7 @@ sys.meta_path.insert(0, Forbidding())
 ASKING = """
 import importlib, intact8
 from intact8.engines.onednn import OnednnEngine
-for name in ("train", "torch"):
+for name in ("train", "torch", "recipes"):
     try:
         importlib.import_module(f"intact8.{name}")
     except ImportError as error:
@@ -193,7 +193,8 @@ def test_what_needs_torch_says_so_however_it_is_asked_for(how: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     *said, onednn = done.stdout.splitlines()
-    asked = ["intact8.train", "intact8.torch", "intact8.train", "intact8.torch", "intact8.quantize"]
+    modules = ["intact8.train", "intact8.torch", "intact8.recipes"]
+    asked = [*modules, "intact8.train", "intact8.torch", "intact8.quantize"]
     assert [line.split(" |")[0] for line in said] == [f"MissingTorchError {name}" for name in asked] + [
         "InputError lint"
     ]

@@ -16,6 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from intact8 import missing_torch
+
+try:
+    import torch  # noqa: F401 - recipes have schemes, and these observers
+except ImportError as error:
+    raise missing_torch(__name__, error) from error
+
 from intact8.errors import RecipeError
 from intact8.recipe.override import Override
 from intact8.recipe.recipe import LEARNED, Recipe, Scheme
