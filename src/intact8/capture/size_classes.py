@@ -144,7 +144,8 @@ def asked_by_model(guards: Sequence[Any]) -> list[Any]:
 
 def line_that_fixes(environment: Any, size: Any) -> str:
     """Return the line of the model's code that makes a number of a dimension; "" where none is known."""
-    fixed = [g for g in asked_by_model(assumed(environment)) if isinstance(g.expr, sympy.Eq) and size in g.expr.args]
+    asked = asked_by_model(assumed(environment)) if isinstance(size, int) else []
+    fixed = [g for g in asked if isinstance(g.expr, sympy.Eq) and size in g.expr.args]
     return next((line_of(guard) for guard in fixed if any(side.is_Symbol for side in guard.expr.args)), "")
 
 
@@ -394,7 +395,7 @@ def in_words(expr: Any) -> str:
         '4*((height - 1)//8) + 1'
     """
     kind = type(expr).__name__
-    if kind in ("IntTrueDiv", "FloatTrueDiv") and float(expr.args[1]) == 1:
+    if kind in ("IntTrueDiv", "FloatTrueDiv") and expr.args[1] in (1, sympy.Float(1)):
         return in_words(expr.args[0])
     if kind in OPERATORS:
         one, other = (f"({in_words(part)})" if part.args else str(part) for part in expr.args)

@@ -763,13 +763,17 @@ ADVICE = re.compile(
 
 def fixed_by(model: nn.Module, error: BaseException) -> str:
     """Return in words what of a model fits the example's batch size only: where, why, and what to do."""
-    if SPECIALIZED in str(error) or isinstance(error, FixedSizeError):
-        return str(error) if isinstance(error, FixedSizeError) else COUNTED
-    what, why = "this fits the example's number of samples only", first_lines(error, 1)
+    if isinstance(error, FixedSizeError):
+        return str(error)
+    if SPECIALIZED in str(error):
+        return COUNTED
+    what, why = "this fits the example's number of samples only", first_lines(error, 1).rstrip(".")
+    if why.count(")") > why.count("("):  # as torch ends its words on sizes that do not match
+        why = why.rstrip(")")
     if len(set(SYMBOL.findall(why))) == 1:
         why = SYMBOL.sub("batch", why)
     remedy = "use x.shape[0] where it has a number, and constants that are one sample's"
-    return str(CaptureError(what, where=place_of(model, error), why=why.rstrip(".)"), remedy=remedy))
+    return str(CaptureError(what, where=place_of(model, error), why=why, remedy=remedy))
 
 
 SYMBOL = re.compile(r"\bs\d+\b")

@@ -118,7 +118,7 @@ def test_signals_sampled_at_another_rate() -> None:
     assert not _resampled(slow[..., :8]) and not _resampled(slow[0])
 
 
-def test_a_mask_of_ones_over_padding() -> None:
+def test_a_mask_of_ones_over_padding_and_one_that_is_inverted() -> None:
     class Mean(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -138,9 +138,13 @@ def test_a_mask_of_ones_over_padding() -> None:
         net.out.weight.mul_(4)
         net.out.bias -= net(x, mask).mean(0)
         labels = net(x, mask).argmax(1)
-    data = list(zip(x.split(64), torch.ones_like(mask).split(64), labels.split(64), strict=True))
-    found = intact8.doctor(net, data, remedies=False, seconds=0).findings[0]
-    assert found.place == "network" and "mask, which is 1 everywhere, is 0 where x has nothing but 0" in found.message
+    for given, text in (
+        (torch.ones_like(mask), "mask, which is 1 everywhere, is 0 where x has nothing but 0"),
+        ((1 - mask).long(), "it sees the mask inverted as mask"),
+    ):
+        data = list(zip(x.split(64), given.split(64), labels.split(64), strict=True))
+        found = intact8.doctor(net, data, remedies=False, seconds=0).findings[0]
+        assert found.place == "network" and text in found.message, str(found)
 
 
 def test_a_layer_that_reads_one_number_is_made_for_no_other_layout() -> None:

@@ -99,12 +99,12 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         of = f" as {name}" if len(graph.inputs) > 1 else ""
         if x.dtype == torch.bool:
             ways: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {"the mask inverted": (1, lambda x: ~x)}
-        elif x.dim() > 1 and bool(((x == 0) | (x == 1)).all()):
-            ways = {"the mask inverted": (2, lambda x: 1 - x)}
         elif x.is_floating_point():
             ways = {**INPUTS, **_columns(x), **_signs(x), **_resampled(x)}
         else:
-            ways = {**INDICES, **_filled(sim, name, x)}
+            mask = bool(((x == 0) | (x == 1)).all())
+            inverted = {"the mask inverted": (2, lambda x: 1 - x)} if mask else {}
+            ways = {**INDICES, **_filled(sim, name, x), **inverted}
         for text, (least, change) in ways.items():
             if x.dim() < least:
                 continue
