@@ -417,6 +417,12 @@ def test_the_comparison_of_another_network_is_refused(case: Case) -> None:
                     intact8.report(program, seconds=0, compare=other)
 
 
+def test_the_sensitivity_of_another_network_is_refused(case: Case) -> None:
+    program = intact8.quantize(nn.ModuleDict({"only": nn.Linear(4, 3)})["only"], torch.randn(64, 4))
+    with pytest.raises(InputError, match="the sensitivity is of another network"):
+        intact8.report(program, seconds=0, sensitivity=case.sensitivity)
+
+
 def test_scores_that_are_no_numbers_are_none(case: Case) -> None:
     row = replace(case.sensitivity.rows[0], scores=(Score("alone", "both", math.nan),))
     scores = replace(case.sensitivity, quantized_score=math.inf, rows=(row,))

@@ -86,8 +86,8 @@ def report(
         tuning: the result of :func:`intact8.tune` that the program comes from.
 
     Raises:
-        InputError: a model without data, data that do not fit, an iterator that can be read only once, a comparison of
-            another network, or a number outside its limits.
+        InputError: a model without data, data that do not fit, an iterator that can be read only once, a comparison or
+            sensitivity of another network, or a number outside its limits.
         EngineError: the engine is missing, or cannot time its operations.
 
     Example:
@@ -114,6 +114,11 @@ def report(
     require_number("seconds", seconds, 0, "report", numbers.Real)
     if compare is not None:
         _require_compared(program, compare)
+    rows = () if sensitivity is None else sensitivity.rows
+    if rows and not any(row.name in program.tensors for row in rows):
+        what, why = "the sensitivity is of another network", "none of its layers is one of the program's"
+        remedy = "give what intact8.sensitivity found of this one"
+        raise InputError(what, where="report(sensitivity=)", why=why, remedy=remedy)
     if labels is not None and data is None:
         raise InputError("labels without data", where="report", remedy="give the samples they are of")
     if other is not None and _taken(require_program(other, "report")) != _taken(program):
