@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import functools
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -40,22 +38,12 @@ class Small(nn.Module):
         return y
 
 
-def small_data() -> Tensor:
-    return torch.randn(24, 3, 12, 10, generator=torch.Generator().manual_seed(1))
-
-
-def small_simulation(*, calibrated: bool = True) -> tuple[Any, Tensor]:
-    """A simulation of ``Small`` of its own, and its data. (It is captured and calibrated once, and copied.)"""
-    return copy.deepcopy(_small_simulation(calibrated)), small_data()
-
-
-@functools.cache
-def _small_simulation(calibrated: bool) -> Any:
-    sim, x = intact8.prepare(Small().eval(), small_data()[:2], RECIPE), small_data()
-    if calibrated:
-        with pytest.warns(UserWarning):
-            intact8.calibrate(sim, x.split(8))
-    return sim
+def small_simulation(recipe: intact8.Recipe = RECIPE) -> tuple[intact8.Recipe, nn.Module, Tensor]:
+    x = torch.randn(24, 3, 12, 10, generator=torch.Generator().manual_seed(1))
+    sim = intact8.prepare(Small().eval(), x[:2], recipe)
+    with pytest.warns(UserWarning):
+        intact8.calibrate(sim, x.split(8))
+    return recipe, sim, x
 
 
 def test_columns_take_back_what_others_lost() -> None:
@@ -105,7 +93,7 @@ def test_no_two_integers_saturate_a_pair_sum() -> None:
 
 
 def test_programs_are_exact_and_closer_to_float() -> None:
-    sim, x = small_simulation()
+    _, sim, x = small_simulation()
     program = intact8.convert(sim)
     assert intact8.verify(program, x[:4], sim=sim).mismatches == 0
     plain = intact8.quantize(Small().eval(), x, replace(RECIPE, reconstruction="none"))
@@ -116,22 +104,22 @@ def test_programs_are_exact_and_closer_to_float() -> None:
 
 
 def test_states_and_copies_keep_the_integers() -> None:
-    sim, x = small_simulation()
+    recipe, sim, x = small_simulation()
     wanted = sim(x)
     assert torch.equal(copy.deepcopy(sim)(x), wanted)
-    loaded, _ = small_simulation(calibrated=False)
+    loaded = intact8.prepare(Small().eval(), x[:2], recipe)
     loaded.load_state_dict(sim.state_dict())
     assert torch.equal(loaded.eval()(x), wanted)
 
 
 def test_calibrating_in_two_calls_gives_the_same_bits() -> None:
-    sim, x = small_simulation()
-    parts, _ = small_simulation(calibrated=False)
+    _, sim, x = small_simulation()
+    parts = intact8.prepare(Small().eval(), x[:2], RECIPE)
     with pytest.warns(UserWarning):
         intact8.calibrate(parts, x[:16].split(8))
         intact8.calibrate(parts, x[16:].split(8))
     assert parts.kept and not torch.equal(parts(x), sim(x))  # statistics come from the first call
-    whole, _ = small_simulation(calibrated=False)
+    whole = intact8.prepare(Small().eval(), x[:2], RECIPE)
     with pytest.warns(UserWarning):
         intact8.calibrate(whole, x.split(8), max_batches=2)
         intact8.calibrate(whole, x[16:].split(8))
