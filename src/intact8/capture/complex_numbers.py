@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,14 @@ REMEDY = "write it for real and imaginary parts, or take abs() or torch.view_as_
 
 def in_pairs(call: Call) -> bool:
     """Return whether complex numbers go into an operator or come out of it, or are on its way."""
-    found = [*(node.meta.get("val") for node in call.fx.all_input_nodes), call.fx.meta.get("val")]
     on_its_way = call.op.startswith("fft_") and call.op in COMPLEX
-    return on_its_way or any(isinstance(x, Tensor) and x.is_complex() for x in leaves(found))
+    return on_its_way or any(x.is_complex() for x in _tensors(call))
+
+
+def _tensors(call: Call) -> Iterator[Tensor]:
+    """Yield the tensors that go into an operator and come out of it, as the export has them."""
+    found = [*(node.meta.get("val") for node in call.fx.all_input_nodes), call.fx.meta.get("val")]
+    yield from (x for x in leaves(found) if isinstance(x, Tensor))
 
 
 def by_parts(call: Call) -> Any:
@@ -41,11 +47,9 @@ def by_parts(call: Call) -> Any:
     if name in ZEROS.split():
         zeros = filled(call, 0.0, call.out_shape, "float32")
         return Complex(zeros, zeros)
-    known = leaves([call.fx.meta.get("val"), *(node.meta.get("val") for node in call.fx.all_input_nodes)])
     formula = COMPLEX.get(name) or (moved(call.fx.target) if name in MOVES.split() else None)
     if formula is None:
         raise call.error("complex numbers in this operation", why="it has no form in real numbers", remedy=REMEDY)
-    like = next(x for x in known if isinstance(x, Tensor))
     feed: list[Any] = []
     examples: list[Tensor] = []
 
@@ -57,7 +61,7 @@ def by_parts(call: Call) -> Any:
     def place(node: torch.fx.Node) -> Any:
         value, example = call.builder.env[node], node.meta.get("val")
         if isinstance(example, torch.SymInt):  # a tracer knows sizes of tensors only
-            return SizeOf(entered(None, like.new_empty([example])))
+            return SizeOf(entered(None, next(_tensors(call)).new_empty([example], dtype=torch.float32)))
         if not isinstance(example, Tensor):
             return example
         if isinstance(value, Tensor) and value.is_complex():

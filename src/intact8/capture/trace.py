@@ -517,7 +517,7 @@ def _classify(
     """Find the classes of sizes for which the export holds; return what holds its guards, which grow as formulas are
     traced."""
     environment: Any = None
-    for key, axis, size, _ in _named(program, layout, wanted):
+    for key, axis, size in _named(program, layout, wanted):
         if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
             builder.examples[size.node.expr] = int(size.node.hint)
             builder.asked[size.node.expr] = wanted.names[key][axis]
@@ -526,14 +526,19 @@ def _classify(
     return environment
 
 
-def _named(program: ExportedProgram, layout: InputLayout, wanted: Dynamic) -> Iterator[tuple[str, int, Any, Any]]:
-    """Yield the dimensions that shall change: the input, its dimension, the size in the export, and what knows its
-    guards."""
+def _named(program: ExportedProgram, layout: InputLayout, wanted: Dynamic) -> Iterator[tuple[str, int, Any]]:
+    """Yield the dimensions that shall change: the input, its dimension, and the size in the export."""
     names = {s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
     given = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
     for key, val in zip(layout.keys, given, strict=False):
         for axis in wanted.names.get(key, {}) if isinstance(val, Tensor) else ():
-            yield key, axis, val.shape[axis], getattr(getattr(val, "fake_mode", None), "shape_env", None)
+            yield key, axis, val.shape[axis]
+
+
+def _environment(program: ExportedProgram) -> Any:
+    """Return what holds the guards of an export; None where no tensor goes in."""
+    given = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    return next((val.fake_mode.shape_env for val in given if isinstance(val, FakeTensor)), None)
 
 
 def _enter_dimensions(builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic) -> None:
@@ -543,19 +548,19 @@ def _enter_dimensions(builder: Builder, program: ExportedProgram, layout: InputL
         CaptureError: the model fixes one of them.
     """
     computed = []
-    for key, axis, size, environment in _named(program, layout, wanted):
+    for key, axis, size in _named(program, layout, wanted):
         told = isinstance(size, torch.SymInt) and size.node.expr in builder.related
         if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and not told:
             builder.enter(size, axis, key, wanted, program.range_constraints.get(size.node.expr))
         else:
-            computed.append((key, axis, size, environment))
-    for key, axis, size, environment in computed:
+            computed.append((key, axis, size))
+    for key, axis, size in computed:
         found = builder.size_of(builder.expression(size))
         if isinstance(found, str):
             builder.notes.append(f"dimension {axis} of {key} is {found}, as the model needs it")
             continue
         what = f"dimension {axis} of {key} ({wanted.names[key][axis]}) cannot change"
-        line = line_that_fixes(environment, size)
+        line = line_that_fixes(_environment(program), size)
         remedy = (
             "leave it out of dynamic_shapes, name the dimensions of other inputs that change with it, or rewrite what "
             "depends on its size"

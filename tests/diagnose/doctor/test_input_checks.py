@@ -32,6 +32,11 @@ WAYS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
+def findings(net: nn.Module, given: Tensor, right: Tensor) -> tuple[Finding, ...]:
+    data = list(zip(given.split(64), right.split(64), strict=True))
+    return intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
+
+
 @pytest.mark.parametrize("name", WAYS)
 def test_what_looks_damaged_is_named_where_answers_are_wrong(name: str) -> None:
     way, text = WAYS[name]
@@ -42,14 +47,9 @@ def test_what_looks_damaged_is_named_where_answers_are_wrong(name: str) -> None:
         net[0].weight.mul_(2)
         net[3].weight.mul_(4)
     damaged = way(x)
-
-    def found(labels: Tensor) -> tuple[Finding, ...]:
-        data = list(zip(damaged.split(64), labels.split(64), strict=True))
-        return intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
-
-    wrong = found(answered(net, x))[0]
+    wrong = findings(net, damaged, answered(net, x))[0]
     assert (wrong.place, wrong.cause) == ("network", "float_network_wrong") and text in wrong.message, str(wrong)
-    right = found(answered(net, damaged))  # of a network that learned such inputs
+    right = findings(net, damaged, answered(net, damaged))  # of a network that learned such inputs
     assert all(finding.severity != "error" for finding in right), str(right[0])
 
 
@@ -63,9 +63,7 @@ def test_numbers_that_stand_for_missing_ones_are_named_and_flags_are_not() -> No
     labels = answered(net, x)
 
     def looks(given: Tensor, right: Tensor) -> list[str]:
-        data = list(zip(given.split(64), right.split(64), strict=True))
-        found = intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
-        return [f.message for f in found if "far from all others" in f.message]
+        return [f.message for f in findings(net, given, right) if "far from all others" in f.message]
 
     missing = x.clone()
     missing[torch.rand(512) < 0.4, 1] = -48.0
@@ -92,9 +90,7 @@ def test_texts_that_are_cut_are_named_and_short_ones_are_not() -> None:
     x = torch.randint(1, 40, (512, 16)).masked_fill(torch.arange(16) >= lengths, 0)
 
     def found(given: Tensor, right: Tensor) -> list[str]:
-        data = list(zip(given.split(64), right.split(64), strict=True))
-        findings = intact8.doctor(net, data, remedies=False, seconds=0, budget=20).findings
-        return [f.message for f in findings if "where they are cut" in f.message]
+        return [f.message for f in findings(net, given, right) if "where they are cut" in f.message]
 
     cut = x.masked_fill(torch.arange(16) >= 8, 0)
     (message,) = found(cut, answered(net, x))

@@ -183,15 +183,16 @@ def _most_likely(
 
     suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
     made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
-    explained = best.repair.cause not in COMPENSATING and _comes_before(sim.graph, best.repair, suspect.repair)
-    explained &= best.share > ALL_OF_IT and best.share - suspect.share > 1 - ALL_OF_IT  # statistics change with it
-    apart = suspect.repair.cause == "stale_batch_norm" and not _comes_before(sim.graph, best.repair, suspect.repair)
+    before = _comes_before(sim.graph, best.repair, suspect.repair)
+    whole = best.share > ALL_OF_IT and best.share - suspect.share > 1 - ALL_OF_IT
+    explained = before and whole and best.repair.cause not in COMPENSATING  # statistics change with it
+    apart = suspect.repair.cause == "stale_batch_norm" and not before
     # What makes up for a fault comes behind it.
     if not explained and (not made_up or apart or suspected(suspect) < suspected(best)):
         best = suspect
     stale = {place for place, cause in errors if cause == "stale_batch_norm"}
-    deviations = [r for r in helping if SQUARED in r.repair.text and not r.surely_worse(helping[0])]
-    deviations = [r for r in deviations if stale & r.repair.names()]
+    squared = [r for r in helping if SQUARED in r.repair.text and stale & r.repair.names()]
+    deviations = [r for r in squared if not r.surely_worse(helping[0])]
     if deviations:  # nothing else is put right by it, where the variances are not those of what it reads
         return deviations[0], False
     weak = best.repair.cause in (*COMPENSATING, INPUTS_ARE_WRONG)
