@@ -79,7 +79,7 @@ def test_every_batch_size_by_the_reference(made: Made) -> None:
 
 @compiled_engine
 def test_no_number_of_threads_below_one(made: Made, engine: str) -> None:
-    with pytest.raises(EngineError, match="threads must be at least 1"):
+    with pytest.raises(EngineError, match=r"threads is 0\. Remedy: give an integer of 1 or more"):
         get_engine(engine).prepare(made[0], threads=0)
 
 

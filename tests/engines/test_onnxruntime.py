@@ -213,7 +213,7 @@ def test_vnni_is_required_where_stated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(EngineError, match="threads must be at least 1"):
+    with pytest.raises(EngineError, match=r"threads is 0\. Remedy: give an integer of 1 or more"):
         ENGINE.prepare(PROGRAM, threads=0)
     with pytest.raises(EngineError, match="^head: teleport has no form"):
         ENGINE.prepare(with_op(PROGRAM, "head", kind="teleport"))

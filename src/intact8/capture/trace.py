@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -422,44 +422,14 @@ def _build(
         if later != builder.classes:
             what = "operations of the model need classes of sizes"
             raise SizeClassError(CaptureError(what, where="the model itself"), later)
-    node = next(n for n in program.graph.nodes if n.op == "output")
-    outputs: list[str] = []
-    leaves: list[Any] = []
-    for position, (item, given) in enumerate(returned(program, zip(result, node.args[0], strict=True))):
-        if isinstance(item, (Tensor, Prefix)):
-            item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
-        known_dtype(given, position)
-        if isinstance(item, Value):
-            leaves.append(Slot(len(outputs)))
-            outputs.append(item.name)
-        else:
-            leaves.append(plain(item, given, position))
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
-    try:
-        output = pytree.tree_unflatten(leaves, with_dicts(out_spec))
-    except Exception as error:
-        what = "a class that computes when it is made is returned"
-        remedy = "compute it in forward, and return the result"
-        raise CaptureError(what, where="the model's output", why=in_short(error), remedy=remedy) from error
-    structure = describe(output)
+    outputs, leaves = _outputs(builder, program, result)
+    structure = describe(_unflattened(leaves, out_spec))
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
     graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
-    # Parametrized layers have a child that computes their weight, and are leaves all the same.
-    leaves_of_tree = frozenset(
-        name
-        for name, m in model.named_modules()
-        if name and all(n == "parametrizations" for n, _ in m.named_children())
-    )
-    graph = rename(graph, builder.labels, builder.calls, leaves_of_tree)
-    for n in graph:
-        if n.op == "input" and 0 in n.shape:
-            what = f"an example input of shape {show(n.shape)}, which holds nothing"
-            raise CaptureError(what, where=n.name, remedy="give an example of at least one sample")
-        if 0 in n.shape:
-            what = f"a tensor of shape {show(n.shape)}, which holds nothing"
-            why = "programs have no empty tensors"
-            raise CaptureError(what, where=n.module or n.name, why=why, remedy="leave out what is computed from it")
+    graph = rename(graph, builder.labels, builder.calls, _leaves_of_tree(model))
+    _refuse_empty_tensors(graph)
     fixed = builder.fixed_values()
     held = parameters | {n: t for n, t in buffers.items() if t.is_floating_point() and not n.endswith(STATISTICS)}
     used = {name for n in graph for name in n.params.values()}
@@ -484,6 +454,53 @@ def _build(
         {name: checksum(tensor) for name, tensor in held.items()},
         tuple(dict.fromkeys(builder.questions)),
     )
+
+
+def _outputs(builder: Builder, program: ExportedProgram, result: Iterable[Any]) -> tuple[list[str], list[Any]]:
+    """Return the names of the values that the model returns, and all that it returns, with slots for these."""
+    node = next(n for n in program.graph.nodes if n.op == "output")
+    outputs: list[str] = []
+    leaves: list[Any] = []
+    for position, (item, given) in enumerate(returned(program, zip(result, node.args[0], strict=True))):
+        if isinstance(item, (Tensor, Prefix)):
+            item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
+        known_dtype(given, position)
+        if isinstance(item, Value):
+            leaves.append(Slot(len(outputs)))
+            outputs.append(item.name)
+        else:
+            leaves.append(plain(item, given, position))
+    return outputs, leaves
+
+
+def _unflattened(leaves: list[Any], out_spec: pytree.TreeSpec) -> Any:
+    """Return what the model returns, in its own form."""
+    try:
+        return pytree.tree_unflatten(leaves, with_dicts(out_spec))
+    except Exception as error:
+        what = "a class that computes when it is made is returned"
+        remedy = "compute it in forward, and return the result"
+        raise CaptureError(what, where="the model's output", why=in_short(error), remedy=remedy) from error
+
+
+def _leaves_of_tree(model: nn.Module) -> frozenset[str]:
+    """Return the names of modules without children; parametrized layers have one that computes their weight."""
+    return frozenset(
+        name
+        for name, m in model.named_modules()
+        if name and all(n == "parametrizations" for n, _ in m.named_children())
+    )
+
+
+def _refuse_empty_tensors(graph: Graph) -> None:
+    for n in graph:
+        if n.op == "input" and 0 in n.shape:
+            what = f"an example input of shape {show(n.shape)}, which holds nothing"
+            raise CaptureError(what, where=n.name, remedy="give an example of at least one sample")
+        if 0 in n.shape:
+            what = f"a tensor of shape {show(n.shape)}, which holds nothing"
+            why = "programs have no empty tensors"
+            raise CaptureError(what, where=n.module or n.name, why=why, remedy="leave out what is computed from it")
 
 
 def _state(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from intact8.errors import EngineError
+from intact8.errors import EngineError, require_number
 from intact8.opset.proof import Evaluation
 from intact8.program.certify import EVALUATIONS
 from intact8.program.program import Program
@@ -112,14 +112,14 @@ def require(engine: Engine, program: Program, threads: int | None) -> None:
     """Check what every engine needs before it prepares a program.
 
     Raises:
-        EngineError: the engine cannot run here, the number of threads is below 1, or the program needs VNNI, which this
-            CPU lacks or does not report.
+        EngineError: the engine cannot run here, ``threads`` is no number of 1 or more, or the program needs VNNI, which
+            this CPU lacks or does not report.
     """
     reason = engine.available()
     if reason:
         raise EngineError(f"the {engine.name} engine cannot run", why=reason, remedy="see the reason")
-    if threads is not None and threads < 1:
-        raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+    if threads is not None:
+        require_number("threads", threads, 1, engine.name, error=EngineError)
     if lacks_vnni(engine.name, program):
         raise EngineError(
             "this program needs VNNI, which this CPU lacks or does not report",

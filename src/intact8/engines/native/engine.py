@@ -24,6 +24,7 @@ from ..memory import reference_bytes
 from ..prepared_cache import PreparedCache
 from ..reference import evaluate
 from ..shapes import sized
+from ..spec import require
 from .builder import CONSTANT, INPUT, OUTPUT, Constants, Value, address, channels_last, plain
 from .lower import Lowered, lower, lowered_at
 
@@ -94,11 +95,7 @@ class NativeEngine:
         Raises:
             EngineError: the library is missing, or refuses the plan; or ``threads`` is below 1.
         """
-        reason = self.available()
-        if reason:
-            raise EngineError("the native engine cannot run", why=reason, remedy="see the reason")
-        if threads is not None and threads < 1:
-            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+        require(self, program, threads)
         return NativeRunner(program, min(threads or cpu.count(), MOST_THREADS))
 
 
