@@ -16,9 +16,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from intact8.diagnose.doctor.consumers import Users, importance, sum_of
+from intact8.diagnose.doctor.float_network import FloatOutputs
 from intact8.diagnose.doctor.quantization_error import (
     best_quantizer,
     best_zero_point,
@@ -39,6 +41,9 @@ from intact8.simulation.simulation import Simulation
 
 MOVED = 0.05
 """Tie-free multipliers move a scale by less than this share; a scale that differs by more has another origin."""
+
+MOST_ROWS = 512
+"""Rows of an input up to which each is examined."""
 
 
 @dataclass
@@ -137,6 +142,44 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
         "widest_channel": int(np.argmax(widths)),
         "tensor_widths": [t.width for t in seen],
     }
+
+
+def examine_rows(sim: Simulation, exact: FloatOutputs, name: str, noise: float, found: Evidence) -> None:
+    """Measure what one quantizer costs for rows of an input other than channels, as electrodes or sensors beside time,
+    of which some are far wider: by the outputs, since layers behind make up for what was done to them.
+
+    Args:
+        sim: a calibrated simulation.
+        exact: the samples, and what the float network gives.
+        name: the input.
+        noise: noise over signal of the outputs with this input quantized alone.
+        found: what is known of the input, and gets what is found.
+    """
+    at, shape = sim.graph.inputs.index(name), sim.graph.nodes[name].shape
+    for axis, size in ((d, size) for d, size in enumerate(shape) if d > 1 and isinstance(size, int)):
+        if not 1 < size <= MOST_ROWS:
+            continue
+        rows = torch.cat([batch.inputs[at].movedim(axis, 0).flatten(1) for batch in exact.samples], 1)
+        widths = rows.amax(1).clamp(min=0) - rows.amin(1).clamp(max=0)
+        few = max(1, size // 20)
+        rest = widths.sort().values[-few - 1]
+
+        def gain(widths: Tensor, axis: int = axis, dims: int = len(shape)) -> float:
+            step = (widths / 255).clamp(min=1e-30).reshape([-1 if d == axis else 1 for d in range(dims)])
+            return decibels(noise, exact.noise_of_input(sim, at, lambda x: (x / step).round() * step))
+
+        own = gain(widths)
+        if own > found.gains.get("channels", 0.0):
+            found.gains["channels"] = own
+            found.facts |= {
+                "channels": size,
+                "dimension": axis,
+                "outlier_channels": few,
+                "outlier_channel_gain_db": gain(torch.where(widths > rest, widths, rest)),
+                "channel_gain_db": own,
+                "widest_channel_over_median": float(widths.max() / widths.median().clamp(min=1e-30)),
+                "widest_channel": int(widths.argmax()),
+            }
 
 
 def _examine_offset(found: Evidence, seen: TensorStats, best: Quantizer) -> None:

@@ -1,17 +1,30 @@
-"""Repairs of answers: in another order, or of another place than that which the labels count."""
+"""Repairs of answers: in another order or form, or of another place than that which the labels count."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import torch
 from torch import Tensor
 
+from intact8.capture.graph import Node
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Compute, Repair, rows_reordered
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.wiring_repairs import STEPS
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.simulation import Simulation
+
+BOXES: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "corners, and labels middle and size": lambda a, b: ((a + b) / 2, b - a),
+    "middle and size, and labels corners": lambda a, b: (a - b / 2, a + b / 2),
+    "a corner and size, and labels both corners": lambda a, b: (a, a + b),
+    "both corners, and labels a corner and size": lambda a, b: (a, b - a),
+    "a corner and size, and labels middle and size": lambda a, b: (a + b / 2, b),
+    "middle and size, and labels a corner and size": lambda a, b: (a - b / 2, b),
+    "x before y, and labels y before x": lambda a, b: (a.flip(-1), b.flip(-1)),
+}
+"""Forms of boxes that are taken for each other, (…, 2) and (…, 2), and what makes one of the other."""
 
 
 def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
@@ -33,6 +46,19 @@ def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iter
         return
     text = f"its outputs come in the order {', '.join(map(str, order.tolist()[:16]))}"
     yield Repair("wrong_weights", text, node, rows_reordered(node, order, sim.tensors))
+
+
+def boxes_otherwise(sim: Simulation, targets: Targets) -> Iterator[Repair]:
+    """Yield outputs of four numbers each as boxes of another form, as data sets write them in several."""
+    compute = FloatExecutor(sim.tensors)
+
+    def turned(node: Node, form: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Compute:
+        return lambda inputs, _: torch.cat(form(*compute(node, inputs).split(2, -1)), -1)
+
+    for node in (sim.graph.nodes[name] for name in dict.fromkeys(sim.graph.outputs)):
+        if not targets.classes and len(node.shape) > 1 and node.shape[-1] == 4 and node.dtype == "float32":
+            for text, form in BOXES.items():
+                yield Repair(INPUTS_ARE_WRONG, f"its boxes are {text}", node, compute=turned(node, form))
 
 
 def answers_moved(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -32,6 +33,10 @@ COARSE, SURE = 4, 5.0
 """Parts of an image's height and width of which features are the means, and the standard errors that two means must be
 apart so as not to be the same by chance in any of some dozens of features."""
 
+ALIKE = 0.02, 0.1
+"""Shares of the width of inputs up to which quantiles are the same, and from which two lie so far apart that a factor
+would show."""
+
 INVARIANCE = 16
 """Number of samples on which batch sizes are compared."""
 
@@ -47,6 +52,7 @@ def examine_calibration(
         calibration, data: samples of both.
         shown, seen: statistics of both in the float network.
     """
+    (low, *_, high), (data_low, *_, data_high) = shown_at, data_at = _quantiles(calibration), _quantiles(data)
     order = torch.randperm(shown.samples, generator=torch.Generator().manual_seed(0)).numpy()
     sample, ratio, tensor = _extreme(shown)
     return CalibrationQuality(
@@ -54,8 +60,8 @@ def examine_calibration(
         distinct=_distinct(calibration),
         classes=_classes(sim, calibration),
         data_classes=_classes(sim, data.first(len(calibration))),
-        input_quantiles=_input_quantiles(sim, calibration),
-        data_quantiles=_input_quantiles(sim, data),
+        input_quantiles=(low, high),
+        data_quantiles=(data_low, data_high),
         input_shift=_input_shift(calibration, data),
         strange=_strange(calibration, data),
         extreme_sample=sample,
@@ -65,6 +71,7 @@ def examine_calibration(
         unconverged=tuple(sorted(n for n, t in shown.made.items() if _grown(t, order) > GREW)),
         batch_dependence=_batch_dependence(network, sim.recipe, calibration),
         reach=_reach(calibration, data),
+        part=_is_part(shown_at, data_at) or _is_part([-x for x in shown_at[::-1]], [-x for x in data_at[::-1]]),
     )
 
 
@@ -92,15 +99,22 @@ def _classes(sim: Simulation, samples: Samples) -> float | None:
     return math.exp(-sum(n / total * math.log(n / total) for n in counts.values()))
 
 
-def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
-    """Return the 1 % and 99 % quantiles of all float inputs, medians over the batches so that no sample decides."""
+def _quantiles(samples: Samples) -> list[float]:
+    """Return quantiles of all float inputs (1, 25, 75, 99 %), medians over the batches so that no sample decides."""
     found = []
     for batch in samples:
         values = torch.cat([x.float().flatten() for x in batch.inputs if x.is_floating_point()] or [torch.zeros(1)])
         thin = values[:: max(1, len(values) // 100_000)]
-        found.append(torch.quantile(thin, torch.tensor([0.01, 0.99], device=thin.device)).tolist())
-    low, high = np.median(np.asarray(found), axis=0).tolist()
-    return float(low), float(high)
+        found.append(torch.quantile(thin, torch.tensor([0.01, 0.25, 0.75, 0.99], device=thin.device)).tolist())
+    return [float(q) for q in np.median(np.asarray(found), axis=0)]
+
+
+def _is_part(shown: Sequence[float], data: Sequence[float]) -> bool:
+    """Return whether inputs lack the upper part of the data's alone: below they are as these, which no other unit nor
+    normalization leaves."""
+    same, apart = (share * (data[3] - data[0]) for share in ALIKE)
+    alike = max(abs(shown[0] - data[0]), abs(shown[1] - data[1])) <= same
+    return alike and data[1] - data[0] >= apart and shown[3] < data[3]
 
 
 def _features(samples: Samples, index: int) -> Tensor | None:

@@ -207,6 +207,8 @@ def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: 
         words["bits"] = facts.get("bits") or _bits(facts["range"])
     if reason == "offset":
         words["offset_range"] = _range(facts["offset_range"])
+    if reason == "channels" and "dimension" in facts:
+        words["widest_channel"] = f"{facts['widest_channel']} of dimension {facts['dimension']}"
     if reason == "shared":
         words["widths"] = ", ".join(f"{width:.3g}" for width in facts["tensor_widths"])
     few = reason == "channels" and facts["outlier_channel_gain_db"] >= 0.7 * facts["channel_gain_db"]
@@ -234,11 +236,12 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         f"1 % to 99 % of the inputs lie in [{low:.3g}, {high:.3g}], in the data in [{data_low:.3g}, {data_high:.3g}]"
     )
     strange = q.distinct >= FEW and q.input_shift > APART and q.strange > STRANGE  # cut, so that few are left
+    part = q.part and q.strange <= STRANGE
     if 2 * q.distinct <= q.samples and not strange:
         return "no_variety", f"{q.samples} samples, of which {q.distinct} are different"
     if not 0.25 <= ratio <= 4 or shift > 2:
         return "unlike_data", unlike
-    apart = not 0.5 <= ratio <= 2 or shift > SHIFTED
+    apart = not part and (not 0.5 <= ratio <= 2 or shift > SHIFTED)
     if apart and q.distinct >= MANY:
         return "unlike_data", unlike
     if q.reach >= FAR:
@@ -264,7 +267,7 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         return "unlike_data", f"{moved}, and {q.strange:.0%} of them are like none"
     if classes <= there / 2:
         return "one_class", f"the network sees {classes:.1f} classes in it, {there:.1f} in the data"
-    if q.input_shift > APART:
+    if q.input_shift > APART and not part:
         return "unlike_data", moved
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"
 
@@ -283,8 +286,9 @@ def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: f
         now = _range(facts["calibration_range"])
         text = f"its observer saw another network: calibration data now lies in {now}; {where}"
         return Cause("stale_range", site.name, text, "calibrate again, or freeze scales later in training", facts)
-    twin = _twin(sim, site.name, sites)
-    if origin != "observer" and twin is not None:
+    written = origin in ("observer", "fixed")  # for this point alone
+    twin = None if written else _twin(sim, site.name, sites)
+    if twin is not None:
         text = f"it has scale and zero point of {twin}, whose values are others; {where}"
         return Cause("shared_range", site.name, text, "let it have an observer of its own, and calibrate", facts)
     said = {

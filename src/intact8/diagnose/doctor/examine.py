@@ -9,7 +9,7 @@ from statistics import median
 
 from torch import Tensor
 
-from intact8.diagnose.doctor.activations import Evidence, examine_activation
+from intact8.diagnose.doctor.activations import Evidence, examine_activation, examine_rows
 from intact8.diagnose.doctor.answers import Answers
 from intact8.diagnose.doctor.best_repair import put_right
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
@@ -165,6 +165,8 @@ def examine(
     loud = max(ERROR, STANDS_OUT * median(noise.values())) if noise else ERROR
     measured = [Measured(p, n, (y := noise.get((p, n), 0.0)), e, y > loud) for (p, n), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
+    for m in (m for m in measured if m.stands_out and not m.reason[0] and m.name in sim.graph.inputs):
+        examine_rows(sim, exact, m.name, m.noise, m.evidence)
     findings += overflows(measured)
     causes = [_named(sim, m, measured, quality) for m in measured if m.reason[0]]
     findings += noise_findings(measured, causes, total, _asked_for(sim))

@@ -165,6 +165,15 @@ class FloatOutputs:
         found = [outputs_of(sim, batch) for batch in self.samples]
         return self._noise(found), self.score_of(found)
 
+    def noise_of_input(self, sim: Simulation, at: int, change: Callable[[Tensor], Tensor]) -> float:
+        """Return the noise over signal of the outputs in float, where one input is changed."""
+        found = []
+        with unquantized(sim):
+            for batch in self.samples:
+                inputs = [change(x) if i == at else x for i, x in enumerate(batch.inputs)]
+                found.append(outputs_of(sim, replace(batch, inputs=inputs)))
+        return self._noise(found)
+
     def weigh(self, units: Tensor | None) -> None:
         """Count the noise of every column of the first output by a weight of its own, if any is given."""
         if units is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, SCALED, Repair, swapped
+from intact8.capture.graph import Node
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, SCALED, Compute, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import filling, source_of
+from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.simulation import Simulation
 
 MOST_COLUMNS, MOST_SWAPPED = 20, 12
@@ -74,6 +76,9 @@ INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 RATES = (1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0)
 """Ratios of rates at which signals are often sampled."""
 
+BLANKS = 0.05, 0.9
+"""Shares of a column's numbers, least and most, that are one number which stands for none, as where some are missing."""
+
 STEPS = 16
 """Steps of a signal below which it has no rate to speak of."""
 
@@ -100,7 +105,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if x.dtype == torch.bool:
             ways: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {"the mask inverted": (1, lambda x: ~x)}
         elif x.is_floating_point():
-            ways = {**INPUTS, **_columns(x), **_signs(x), **_resampled(x)}
+            ways = {**INPUTS, **_columns(x), **_signs(x), **_resampled(x), **_without_blanks(x)}
         else:
             mask = bool(((x == 0) | (x == 1)).all())
             inverted = {"the mask inverted": (2, lambda x: 1 - x)} if mask else {}
@@ -116,6 +121,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
                 )
     yield from _exchanged(sim, samples)
     yield from _masked(sim, samples)
+    yield from _moved_to_other_end(sim, samples)
 
 
 def _exchanged(sim: Simulation, samples: Samples) -> Iterator[Repair]:
@@ -168,15 +174,80 @@ def _resampled(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
 
 def _other_end(ids: Tensor) -> Tensor:
     """Return rows of indices whose ends, or beginnings, are filled with one index, with that at the other end."""
-    for turned in (False, True):
-        given = ids.flip(-1) if turned else ids
+    places = _filled_places(ids)
+    return ids if places is None else _rolled(ids, places)
+
+
+def _filled_places(ids: Tensor) -> Tensor | None:
+    """Return of rows how many of their ends are filled with one index, int64 (N,), less than 0 of their beginnings."""
+    for sign in (1, -1):
+        given = ids if sign == 1 else ids.flip(-1)
         fills = filling(given)
         if fills is not None:
-            count = (given.flip(-1) == fills).long().cumprod(-1).sum(-1, keepdim=True)
-            places = (torch.arange(ids.shape[-1], device=ids.device) - count) % ids.shape[-1]
-            moved = given.gather(-1, places)
-            return moved.flip(-1) if turned else moved
-    return ids
+            return sign * (given.flip(-1) == fills).long().cumprod(-1).sum(-1)
+    return None
+
+
+def _rolled(x: Tensor, places: Tensor, axis: int = 1) -> Tensor:
+    """Return every sample with what it has along an axis so many places later; what ends there begins it."""
+    size = x.shape[axis]
+    at = (torch.arange(size, device=x.device) - places[:, None].to(x.device)) % size
+    shape = [size if d == axis else len(x) if d == 0 else 1 for d in range(x.dim())]
+    return x.gather(axis, at.reshape(shape).expand(x.shape))
+
+
+def _moved_to_other_end(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield words and what goes with each of them, as masks, with what fills the ends of words at the other end, and
+    the answers to them back at the words that they answer."""
+    graph, compute = sim.graph, FloatExecutor(sim.tensors)
+    given = dict(zip(graph.inputs, samples.batches[0].inputs, strict=True))
+    rows = {name: x for name, x in given.items() if x.dim() == 2 and not x.is_floating_point()}
+    for name, words in rows.items():
+        if words.dtype == torch.bool or int(words.max()) < 2 or _filled_places(words) is None:
+            continue
+        length = graph.nodes[name].shape[1]
+        beside = [other for other, x in rows.items() if x.shape == words.shape]
+        answers = [out for out in dict.fromkeys(graph.outputs) if length in graph.nodes[out].shape[1:3]]
+
+        def moved(inputs: Sequence[Tensor], given: Mapping[str, Tensor], words: str = name) -> Tensor:
+            places = _filled_places(given[words])
+            return inputs[0] if places is None else _rolled(inputs[0], places)
+
+        def back(node: Node, axis: int, words: str = name) -> Compute:
+            def answered(inputs: Sequence[Tensor], given: Mapping[str, Tensor]) -> Tensor:
+                places, y = _filled_places(given[words]), compute(node, inputs)
+                return y if places is None else _rolled(y, -places, axis)
+
+            return answered
+
+        parts = [Repair(INPUTS_ARE_WRONG, "", graph.nodes[other], compute=moved) for other in beside]
+        for node in map(graph.nodes.__getitem__, answers):
+            axis = 1 + node.shape[1:3].index(length)
+            parts.append(Repair(INPUTS_ARE_WRONG, "", node, compute=back(node, axis)))
+        if answers:  # else it is one of those of :data:`INDICES`
+            text = f"it sees padding at the other end of {', '.join(beside)}"
+            yield replace(parts[0], text=text, also=tuple(parts[1:]))
+
+
+def _without_blanks(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return columns of a table, numbers of which many are one that stands for none, with the mean of the others."""
+    blanks: dict[int, tuple[float, float]] = {}
+    for k in range(x.shape[1] if x.dim() == 2 else 0):
+        values, counts = x[:, k].unique(return_counts=True)
+        blank = float(values[counts.argmax()])
+        others = x[:, k][x[:, k] != blank]
+        apart = len(others) > 0 and not float(others.min()) <= blank <= float(others.max())
+        if apart and BLANKS[0] <= int(counts.max()) / len(x) <= BLANKS[1] and 2 * (len(values) - 1) > len(others):
+            blanks[k] = blank, float(others.mean())
+
+    def filled(x: Tensor) -> Tensor:
+        y = x.clone()
+        for k, (blank, mean) in blanks.items():
+            y[:, k] = torch.where(x[:, k] == blank, mean, x[:, k])
+        return y
+
+    where = ", ".join(f"{k} is {blank:.3g}" for k, (blank, _) in blanks.items())
+    return {f"the mean of a column where number {where}, as if nothing was measured": (2, filled)} if blanks else {}
 
 
 def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:

@@ -174,7 +174,8 @@ def _stale(
     weight = norm.weight if isinstance(norm.weight, Tensor) else torch.ones(())
     gain = weight.detach().double().abs()
     left = float(((gain * (variance / (variance + eps)).sqrt()) < DROWNED).double().mean())
-    if left >= MOSTLY_DEAD and float((gain > DROWNED).double().mean()) >= MOSTLY_DEAD:
+    units = _other_units(variance, running, graph.nodes.get(place), graph, trained)
+    if not units and left >= MOSTLY_DEAD and float((gain > DROWNED).double().mean()) >= MOSTLY_DEAD:
         message = (
             f"what batch norm {name} reads varies so little beside its eps, {eps:.3g}, that {left:.0%} of its channels "
             "are constants: the weights before it have vanished"
@@ -197,7 +198,7 @@ def _stale(
         remedy = "set the eps of training, which is 1e-5 mostly, and 1e-3 at most"
         return Finding("wrong_setting", place, "error", message, remedy, evidence={"eps": eps, "factor": smaller})
     still = float((variance < DEAD_WIDTH * running).double().mean())
-    if still >= MOSTLY_DEAD:
+    if not units and still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"
         return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
     message = (
@@ -205,8 +206,7 @@ def _stale(
         f"deviations, standard deviations by a factor of {ratio:.2f}"
     )
     remedy = "the float network itself is wrong: load the right statistics, or renew them on batches in training mode"
-    node = graph.nodes.get(place)
-    if node is not None and node.inputs and graph.nodes[source_of(graph, node.inputs[0])].op == "input":
+    if _reads_input(graph.nodes.get(place), graph):
         remedy += "; it reads an input: see first that inputs are cut, scaled and prepared as in training"
     evidence: dict[str, Any] = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
     if bool((norm.running_mean == 0).all()) and bool((running == 1).all()):
@@ -214,6 +214,24 @@ def _stale(
         evidence["initial"] = True
     level = "error" if off >= CERTAIN else "warning"
     return Finding("stale_batch_norm", place, level, message, remedy, evidence=evidence)
+
+
+def _reads_input(node: Node | None, graph: Graph) -> bool:
+    """Return whether a layer reads an input of the network."""
+    return node is not None and bool(node.inputs) and graph.nodes[source_of(graph, node.inputs[0])].op == "input"
+
+
+def _other_units(
+    variance: Tensor, seen: Tensor, node: Node | None, graph: Graph, trained: Mapping[str, Tensor]
+) -> bool:
+    """Return whether all that a layer makes of an input varies less than in training by about one factor, though its
+    weights are none that vanished, so that the input comes in other units."""
+    weight = None if node is None else trained.get(node.params.get("weight", ""))
+    if weight is None or not _reads_input(node, graph):
+        return False
+    fall = ((variance + 1e-30) / (seen + 1e-30)).log()
+    size = weight.detach().double().square().mean().sqrt() * math.sqrt(weight[0].numel())
+    return bool(fall.max() < math.log(DEAD_WIDTH)) and len(fall) > 1 and float(fall.std()) < 1 and float(size) > DROWNED
 
 
 def _grown_rows(

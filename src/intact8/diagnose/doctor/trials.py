@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
-from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reordered
+from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reordered, boxes_otherwise
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import calls_of_modules, in_all_calls, repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
@@ -162,6 +162,7 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
         numbers = _telling_batches(samples, losses_now, count)
         few = samples.at(numbers)
     candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
+    candidates += boxes_otherwise(sim, targets)
     several, calls = together(candidates, sim.graph), calls_of_modules(sim.graph)
     candidates = sorted([*(in_all_calls(r, sim.graph, calls) for r in candidates), *several], key=_likely)
     right = targets.at(numbers, few)
@@ -313,6 +314,8 @@ def _fed(
     renewed = {node.name: FloatExecutor({**sim.tensors, **p.tensors}) for p in parts.values() for node in p.others}
     compute = FloatExecutor(sim.tensors)
     feed = {name: p.change(values[p.source or name]).contiguous() for name, p in parts.items() if p.change is not None}
+    inputs = (name for name in sim.graph.inputs if name in parts and parts[name].compute is not None)
+    feed |= {name: parts[name].value(sim, [values[name]], values).contiguous() for name in inputs}
     whole = last is None or last is sim.graph.nodes[last.name]
     for node in nodes:
         taken = [feed.get(i, values[i]) for i in node.inputs]

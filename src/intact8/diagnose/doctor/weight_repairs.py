@@ -64,6 +64,7 @@ def among_weights(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Itera
     yield from _exchanged_alike(pairs)
     yield from _exchanged_recurrent([node for node in nodes if "weight_hh" in node.params], tensors)
     yield from _exchanged_parts(nodes, tensors)
+    yield from _exchanged_norms(nodes, tensors)
     yield from _unlike_twins(layers, tensors)
 
 
@@ -305,6 +306,22 @@ def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> It
                 text = f"{before}{one} and {before}{other} exchange the weights of {rest or 'all their layers'}"
                 others = [node for pair in pairs for node in pair if node is not pairs[0][0]]
                 yield Repair("wrong_weights", text, pairs[0][0], _swapped(names, tensors), others=tuple(others))
+
+
+def _exchanged_norms(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield pairs of batch norms of one width, which layers in front of them or behind them took in, exchanged."""
+    norms = []
+    for node in nodes:
+        for prefix in ("bn.", "pre."):
+            own = {role.removeprefix(prefix): name for role, name in node.params.items() if role.startswith(prefix)}
+            if "running_var" in own:
+                norms.append((node, own))
+    for (a, one), (b, other) in islice(combinations(norms, 2), PAIRS):
+        alike = one.keys() == other.keys() and all(tensors[one[k]].shape == tensors[other[k]].shape for k in one)
+        if alike and one["running_var"] != other["running_var"]:
+            names = [(one[key], other[key]) for key in one]
+            text = f"its batch norm and that of {b.name} are exchanged"
+            yield Repair("wrong_weights", text, a, _swapped(names, tensors), others=(b,) if b is not a else ())
 
 
 def _swapped(names: Sequence[tuple[str, str]], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
