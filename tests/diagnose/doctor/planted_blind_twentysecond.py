@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from intact8 import recipes
 from tests.diagnose.doctor.blind_networks_tenth import DEVIATIONS, MEANS, generator, spread
 from tests.diagnose.doctor.blind_networks_twentysecond import (
     BAND_DEVIATIONS,
@@ -41,6 +40,8 @@ from tests.diagnose.doctor.planting import (
     registering,
 )
 from torch import Tensor, nn
+
+from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
@@ -787,3 +788,11 @@ SOUND: dict[str, Callable[[], Case]] = {
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 plant, right = asking(Case, FAULTS, build)
+
+MISSED: dict[str, str] = {
+    "shufflenet_not_shuffled": "capture does without the joins between units, so that none is left to be shuffled",
+    "diamonds_scaler_folded_in": "the metric holds, and channels differ by less than what is a fault",
+    "parcels_boxes_by_corners": "boxes are joined to scores as logits, so that they are not tried in another form",
+    "eegnet_pops_of_electrodes": "the metric holds, and a narrower range would make the error of the input larger",
+}
+"""What the doctor says something else of, and why."""

@@ -32,6 +32,7 @@ from tests.diagnose.doctor import (
     planted_blind_twelfth,
     planted_blind_twentieth,
     planted_blind_twentyfirst,
+    planted_blind_twentysecond,
 )
 from tests.diagnose.doctor.planting import accusations, ask_about
 
@@ -53,6 +54,7 @@ SETS = (
     planted_blind_nineteenth,
     planted_blind_twentieth,
     planted_blind_twentyfirst,
+    planted_blind_twentysecond,
 )
 
 

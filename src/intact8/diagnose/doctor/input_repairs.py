@@ -77,7 +77,7 @@ RATES = (1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0)
 """Ratios of rates at which signals are often sampled."""
 
 BLANKS = 0.05, 0.9
-"""Shares of a column's numbers, least and most, that are one number which stands for none, as where some are missing."""
+"""Shares of a column's numbers, least and most, that are one number which stands for none: some are missing."""
 
 STEPS = 16
 """Steps of a signal below which it has no rate to speak of."""

@@ -221,7 +221,9 @@ def _likely(repair: Repair) -> int:
 def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:
     loss = targets.losses(after)
     gained = plain - loss
-    means = float(plain.mean()), float(loss.mean())
+    # Numbers that are worse than their mean (whose loss is 1) are all lost: less of what is beyond gives none back.
+    most = math.inf if targets.classes else 1.0
+    means = min(float(plain.mean()), most), float(loss.mean())
     scores = targets.score(before), targets.score(after)
     sureness, more = standard_errors(gained), math.inf
     if targets.classes:  # few samples that are wrong by far have most of the loss, and make its mean unsure
