@@ -14,9 +14,9 @@ from torch import Tensor, nn
 import intact8
 from intact8 import Recipe, Scheme
 from intact8.diagnose.doctor import quantization_error
-from intact8.diagnose.doctor.activations import Evidence, examine_activation
+from intact8.diagnose.doctor.activations import Evidence, examine_activation, examine_rows
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
-from intact8.diagnose.doctor.causes import Measured
+from intact8.diagnose.doctor.causes import Measured, name_calibration_fault
 from intact8.diagnose.doctor.consumers import importance
 from intact8.diagnose.doctor.exploded import exploded
 from intact8.diagnose.doctor.findings import noise_findings
@@ -213,6 +213,24 @@ def test_an_outlier_channel_counts_by_what_reads_it() -> None:
     assert found.facts["outlier_channel_gain_db"] == pytest.approx(found.facts["channel_gain_db"], abs=2)
     even = Bed(nn.Linear(32, 8), uniform(512, 32)).activation("input")
     assert abs(even.gains["channels"]) < 1
+
+
+def test_rows_of_an_input_that_are_no_channels() -> None:
+    """One electrode of eight is 100 times as wide, and the weights that mix them take that back: 40 dB."""
+    x = uniform(64, 1, 8, 16)
+    x[:, :, 3] *= 100
+    model: Any = nn.Sequential(nn.Conv2d(1, 2, (1, 3), bias=False), nn.Conv2d(2, 4, (8, 1)))
+    with torch.no_grad():
+        model[1].weight[:, :, 3] /= 100
+    bed = Bed(model, x)
+    exact = FloatOutputs(bed.sim, bed.data, None)
+    point = bed.sim.points["input"]
+    noise = exact.noise_of_input(bed.sim, 0, lambda x: (x / point.scale).round() * point.scale)
+    found = Evidence()
+    examine_rows(bed.sim, exact, "input", noise, found)
+    assert found.gains["channels"] == pytest.approx(39.4, abs=1)  # 40 dB of seven rows in eight: the noise of one stays
+    assert (found.facts["dimension"], found.facts["widest_channel"], found.facts["channels"]) == (2, 3, 8)
+    assert found.facts["outlier_channel_gain_db"] == pytest.approx(found.gains["channels"], abs=2)
 
 
 def test_importance_is_the_noise_behind_the_weights() -> None:
@@ -456,6 +474,16 @@ def test_a_batch_norm_whose_eps_drowns_its_inputs_is_dead() -> None:
     assert (found.place, found.cause, found.evidence["share"]) == ("0", "dead_channels", 1.0)
 
 
+def test_an_input_in_other_units_is_not_a_layer_that_is_dead() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU()), torch.randn(128, 8)
+    net(x)
+    bed = Bed(net.eval(), x * 1e-6)
+    (found,) = stale_batch_norm(bed.network, bed.sim.graph, bed.data)
+    assert (found.place, found.cause, found.severity) == ("0", "stale_batch_norm", "error")
+    assert "see first that inputs are" in found.remedy
+
+
 def test_layers_behind_a_dead_one_are_no_findings() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     with torch.no_grad():
@@ -548,6 +576,19 @@ def test_pictures_in_another_layout_are_strange() -> None:
     same, quality = Bed(model, x, shown=other).quality(), Bed(model, x, shown=as_rows).quality()
     assert same.input_shift < 0.6 and same.strange < 0.3
     assert quality.input_shift > 1 and quality.strange > 0.9
+
+
+def test_pictures_without_what_is_brightest_are_a_part_of_the_data() -> None:
+    """Half of the data have a bright square; other contrast, whose smallest values are the same, is no such part."""
+    x = smooth(256, 0)
+    x = x - x.min()
+    bright = x.clone()
+    bright[:128, :, 4:12, 4:12] += 12
+    model = nn.Conv2d(3, 4, 3)
+    dark = Bed(model, bright, shown=x[128:]).quality()
+    assert dark.part and name_calibration_fault(dark)[0] == "unrepresentative"
+    pale = Bed(model, x, shown=0.4 * x[128:]).quality()
+    assert not pale.part and name_calibration_fault(pale)[0] == "unlike_data"
 
 
 def test_sentences_of_padding_are_strange() -> None:

@@ -151,3 +151,43 @@ def test_a_layer_that_reads_one_number_is_made_for_no_other_layout() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 3))
     assert not any("channels last" in text for text in Bed(net, torch.randn(64, 1)).offered())
+
+
+class Tagger(nn.Module):
+    """A tag for every word, by the word, its place and its neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places = nn.Embedding(20, 8, padding_idx=0), nn.Parameter(torch.randn(12, 8))
+        self.near, self.head = nn.Conv1d(8, 8, 3, padding=1), nn.Linear(8, 4)
+        for weight in (self.words.weight, self.near.weight, self.head.weight):
+            nn.init.normal_(weight)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.near((self.words(ids) + self.places).transpose(1, 2)).transpose(1, 2)
+        z: Tensor = self.head(x.tanh())
+        return z
+
+
+def test_answers_move_with_padding() -> None:
+    net = Tagger().eval()
+    sizes = torch.randint(3, 10, (256,), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(1, 20, (256, 12), generator=torch.Generator().manual_seed(1))
+    ids[torch.arange(12) >= sizes[:, None]] = 0
+    with torch.no_grad():
+        tags = net(ids).argmax(-1)
+    left = [torch.stack([row.roll(12 - int(n)) for row, n in zip(t, sizes, strict=True)]) for t in (ids, tags)]
+    finding = Bed(net, left[0], left[1]).said()
+    assert finding.place == "network" and "padding at the other end of ids" in finding.message, str(finding)
+
+
+def test_numbers_that_stand_for_none() -> None:
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1)).eval(), torch.randn(256, 6)
+    with torch.no_grad():
+        net[0].weight[:, 2:4] *= 0.2
+        y = net(x)
+    x[::3, 2:4] = -50
+    finding = Bed(net, x, y).said()
+    assert finding.place == "network" and "number 2 is -50, 3 is -50" in finding.message, str(finding)

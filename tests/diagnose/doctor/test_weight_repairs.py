@@ -170,6 +170,33 @@ def test_what_gives_all_answers_back_is_named(name: str) -> None:
     assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
 
 
+def test_batch_norms_that_are_exchanged() -> None:
+    """One of them is computed with the layer before it, the other with that behind it."""
+    torch.manual_seed(0)
+    net: Any = nn.Sequential(
+        nn.Linear(8, 12),
+        nn.BatchNorm1d(12),
+        nn.Tanh(),
+        nn.Linear(12, 12),
+        nn.Tanh(),
+        nn.BatchNorm1d(12),
+        nn.Linear(12, 5),
+    )
+    x = torch.randn(512, 8)
+    with torch.no_grad():
+        for norm in (net[1], net[5]):
+            norm.momentum = None
+            norm.weight.copy_(torch.rand(12) * 3)
+            norm.bias.normal_()
+        net(x)
+        net.eval()[6].bias -= net(x).mean(0)
+    bad = copy.deepcopy(net)
+    bad[1].load_state_dict(net[5].state_dict())
+    bad[5].load_state_dict(net[1].state_dict())
+    finding = Bed(bad, x, answered(net, x)).said()
+    assert finding.cause == "wrong_weights" and "are exchanged" in finding.message, str(finding)
+
+
 def test_a_recurrent_layer_that_nothing_reads() -> None:
     x = torch.randn(32, 1, 4, 7)
     assert not unread(Reader(), Bed(Reader(), x).sim)
