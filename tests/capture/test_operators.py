@@ -325,6 +325,19 @@ def test_attributes_are_json() -> None:
     assert not math.isnan(len(text))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, m: (x * 2).index_fill(0, torch.arange(x.shape[0]), 1.0),
+        lambda x, m: x.argsort(1).index_fill(0, torch.arange(x.shape[0]), 7),
+        lambda x, m: (x * 2).index_fill(1, torch.arange(2), 3.0),
+        lambda x, m: (x * 2).index_fill(-1, torch.tensor([0, 2]), x.new_tensor(3.0)),
+    ],
+)
+def test_filling_holds_for_any_batch(function: Any) -> None:
+    check(Function(function), torch.randn(2, 4, 6, 5))
+
+
 def test_take_along_dim_and_rows_of_known_number_hold_for_any_batch() -> None:
     def moved(x: Tensor, m: Any) -> Tensor:
         y = torch.take_along_dim(x, x.argmin(3, keepdim=True), 3) + x.take_along_dim(x.argsort(2), 2)

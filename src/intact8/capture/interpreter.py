@@ -33,7 +33,7 @@ from intact8.capture.symbolic_constants import as_tensor, at_largest, materializ
 from intact8.errors import CaptureError, IntactError, InternalError
 
 READ_PREFIXES = frozenset(
-    {"index", "index_put", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"}
+    {"index", "index_fill", "index_put", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"}
 )
 """Operators whose handlers look into constants that are as long as a dimension."""
 

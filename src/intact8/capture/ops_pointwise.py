@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -150,7 +150,7 @@ def clamp(c: Call) -> Value:
     x = c.cast(x, "float32") if dtype == "float32" else x
     unbounded = (-math.inf, math.inf)
     low, high = (None if n == end else v for v, n, end in zip((low, high), limits, unbounded, strict=True))
-    limits = [None if v is None or n is None else _limit(n, dtype) for v, n in zip((low, high), limits, strict=True)]
+    limits = _limits([None if v is None else n for v, n in zip((low, high), limits, strict=True)], dtype)
     if any(v is not None and n is None for v, n in zip((low, high), limits, strict=True)):
         for extreme, limit, n in (("maximum", low, limits[0]), ("minimum", high, limits[1])):
             if n is not None:
@@ -165,9 +165,12 @@ def clamp(c: Call) -> Value:
     return c.emit("clamp", x, min=limits[0], max=limits[1])
 
 
-def _limit(value: float, dtype: str) -> float:
-    """Return a limit as a number of the dtype."""
-    return float(value) if dtype == "float32" else held(value, dtype)
+def _limits(limits: Sequence[float | None], dtype: str) -> list[float | None]:
+    """Return limits as numbers of the dtype; those of bytes as torch has them, which took -1 for 255 before 2.15."""
+    if dtype == "uint8" and any(n is not None for n in limits):
+        ends = torch.clamp(torch.tensor([0, 255], dtype=torch.uint8), *limits).tolist()
+        return [None if n is None else end for n, end in zip(limits, ends, strict=True)]
+    return [None if n is None else float(n) if dtype == "float32" else held(n, dtype) for n in limits]
 
 
 @handles("prelu _prelu_kernel")

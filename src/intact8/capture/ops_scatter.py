@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Value, handles
-from intact8.capture.ops_index import everything, places_of_each
+from intact8.capture.aten_call import Call, Value, handles, held
+from intact8.capture.ops_index import beginning, counts_to, everything, places_of_each
 from intact8.capture.ops_pointwise import scalar
 from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded, over_samples
 
@@ -129,6 +129,17 @@ def within(c: Call, x: Value, index: Value, src: Value, axis: int, reduce: str) 
 @handles("index_copy masked_scatter")
 def formula(c: Call) -> Any:
     """Record a formula; the names of these operators end as if they were copies of views."""
+    return c.builder.by_formula(c)
+
+
+@handles("index_fill")
+def index_fill(c: Call) -> Any:
+    """Record x[arange(batch)] = number, which torch 2.15 exports so, as that number; other indices by a formula."""
+    x, known, number = c["self"], beginning(c["index"]), scalar(c, c["value"])
+    if isinstance(x, Value) and known is not None and known.full.ndim == 1 and number is not None:
+        shape = c.shape(x)
+        if shape and counts_to(c, known, 0, shape[c.axis(c["dim"], x)]):
+            return filled(c, held(number, c.dtype(x)), shape, c.dtype(x))
     return c.builder.by_formula(c)
 
 

@@ -53,7 +53,7 @@ def boxes_otherwise(sim: Simulation, targets: Targets) -> Iterator[Repair]:
     compute = FloatExecutor(sim.tensors)
 
     def turned(node: Node, form: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Compute:
-        return lambda inputs, _: torch.cat(form(*compute(node, inputs).split(2, -1)), -1)
+        return lambda inputs, _: torch.cat(form(*torch.split(compute(node, inputs), 2, -1)), -1)
 
     for node in (sim.graph.nodes[name] for name in dict.fromkeys(sim.graph.outputs)):
         if not targets.classes and len(node.shape) > 1 and node.shape[-1] == 4 and node.dtype == "float32":

@@ -233,7 +233,7 @@ def _without_blanks(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor
     """Return columns of a table, numbers of which many are one that stands for none, with the mean of the others."""
     blanks: dict[int, tuple[float, float]] = {}
     for k in range(x.shape[1] if x.dim() == 2 else 0):
-        values, counts = x[:, k].unique(return_counts=True)
+        values, counts = torch.unique(x[:, k], return_counts=True)
         blank = float(values[counts.argmax()])
         others = x[:, k][x[:, k] != blank]
         apart = len(others) > 0 and not float(others.min()) <= blank <= float(others.max())
