@@ -76,6 +76,9 @@ INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 RATES = (1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0)
 """Ratios of rates at which signals are often sampled."""
 
+MOST_OF_A_TABLE = 100
+"""Columns up to which numbers are looked at for those that stand for none."""
+
 BLANKS = 0.05, 0.9
 """Shares of a column's numbers, least and most, that are one number which stands for none: some are missing."""
 
@@ -232,7 +235,7 @@ def _moved_to_other_end(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 def _without_blanks(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return columns of a table, numbers of which many are one that stands for none, with the mean of the others."""
     blanks: dict[int, tuple[float, float]] = {}
-    for k in range(x.shape[1] if x.dim() == 2 else 0):
+    for k in range(x.shape[1] if x.dim() == 2 and x.shape[1] <= MOST_OF_A_TABLE else 0):  # else they may be pixels
         values, counts = torch.unique(x[:, k], return_counts=True)
         blank = float(values[counts.argmax()])
         others = x[:, k][x[:, k] != blank]

@@ -159,7 +159,7 @@ def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> I
     readers = [graph.nodes[name] for name in users[node.name]]
     while len(readers) == 1 and readers[0].op in UNCHANGED:
         readers = [graph.nodes[name] for name in users[readers[0].name]]
-    if len(readers) != 2 or any(r.op != "slice" or r.attrs["step"] != 1 for r in readers):
+    if node.op == "input" or len(readers) != 2 or any(r.op != "slice" or r.attrs["step"] != 1 for r in readers):
         return
     axis, size = readers[0].attrs["axis"], node.shape[readers[0].attrs["axis"]]
     if not isinstance(size, int) or readers[1].attrs["axis"] != axis or axis == 0:
