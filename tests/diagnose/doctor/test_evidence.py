@@ -231,6 +231,11 @@ def test_rows_of_an_input_that_are_no_channels() -> None:
     assert found.gains["channels"] == pytest.approx(39.4, abs=1)  # 40 dB of seven rows in eight: the noise of one stays
     assert (found.facts["dimension"], found.facts["widest_channel"], found.facts["channels"]) == (2, 3, 8)
     assert found.facts["outlier_channel_gain_db"] == pytest.approx(found.gains["channels"], abs=2)
+    once = uniform(64, 1, 8, 16)
+    once[::16, :, 3] *= 100  # in a few samples only, of which no scale for the row takes account
+    bed = Bed(model, once)
+    examine_rows(bed.sim, FloatOutputs(bed.sim, bed.data, None), "input", noise, found := Evidence())
+    assert not found.gains
 
 
 def test_importance_is_the_noise_behind_the_weights() -> None:

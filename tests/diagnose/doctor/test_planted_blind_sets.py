@@ -33,6 +33,7 @@ from tests.diagnose.doctor import (
     planted_blind_twentieth,
     planted_blind_twentyfirst,
     planted_blind_twentysecond,
+    planted_blind_twentythird,
 )
 from tests.diagnose.doctor.planting import accusations, ask_about
 
@@ -55,6 +56,7 @@ SETS = (
     planted_blind_twentieth,
     planted_blind_twentyfirst,
     planted_blind_twentysecond,
+    planted_blind_twentythird,
 )
 
 

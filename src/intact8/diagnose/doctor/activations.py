@@ -42,8 +42,8 @@ from intact8.simulation.simulation import Simulation
 MOVED = 0.05
 """Tie-free multipliers move a scale by less than this share; a scale that differs by more has another origin."""
 
-MOST_ROWS = 512
-"""Rows of an input up to which each is examined."""
+MOST_ROWS, UNEVEN = 512, 4.0
+"""Rows of an input up to which each is examined, and times the usual width of the widest in most samples."""
 
 
 @dataclass
@@ -159,8 +159,11 @@ def examine_rows(sim: Simulation, exact: FloatOutputs, name: str, noise: float, 
     for axis, size in ((d, size) for d, size in enumerate(shape) if d > 1 and isinstance(size, int)):
         if not 1 < size <= MOST_ROWS:
             continue
-        rows = torch.cat([batch.inputs[at].movedim(axis, 0).flatten(1) for batch in exact.samples], 1)
-        widths = rows.amax(1).clamp(min=0) - rows.amin(1).clamp(max=0)
+        rows = torch.cat([batch.inputs[at].movedim(axis, 1).flatten(2) for batch in exact.samples])
+        of_samples = rows.amax(2).clamp(min=0) - rows.amin(2).clamp(max=0)
+        usual, widths = of_samples.median(0).values, of_samples.amax(0)
+        if float(usual.max()) < UNEVEN * float(usual.median()):  # rows of a few samples are, and no scale mends these
+            continue
         few = max(1, size // 20)
         rest = widths.sort().values[-few - 1]
 
