@@ -54,8 +54,8 @@ MANY_MORE, NOISY = 0.1, 0.2
 network is wrong on one sample in five, most of its loss cannot be taken away."""
 
 MANY_PLACES = 3
-"""Further places in which something is put right at once from which a part of the loss tells nothing: a network that is
-wrong everywhere gets a little better by much."""
+"""Further places in which something is put right at once from which less than most of the loss tells nothing: a network
+that is wrong everywhere gets a little better by much."""
 
 COMPENSATING = ("stale_batch_norm", "wrong_scale")
 """Causes of repairs that make up for other faults, too."""
@@ -113,7 +113,7 @@ class Repaired:
         if self.repair.unusual:
             return self.share > EXTREME and self.sureness > 2
         prepared = self.repair.cause == INPUTS_ARE_WRONG
-        least = self.repair.least or RECOVERS
+        least = self.repair.least or (MOST if len(self.repair.also) >= MANY_PLACES else RECOVERS)
         surer = self.share > MUCH and self.repair.cause in DISCRETE
         sure = SURE - 0.75 if surer else SURE - 0.5 if prepared or self.share > MOST else SURE
         noisy = self.repair.cause not in COMPENSATING and len(self.repair.also) < MANY_PLACES
