@@ -39,6 +39,11 @@ def variance_explained(outputs: Tensor, labels: Tensor) -> float:
     return (1 - (outputs - labels).square().mean() / labels.var()).item()
 
 
+def explained(outputs: Tensor, labels: Tensor) -> float:
+    """Return how much of the variance is explained, at least 0."""
+    return max(0.0, variance_explained(outputs, labels))
+
+
 @dataclass
 class Subject:
     """A trained network, samples that it has not seen with their labels, and how its answers are scored."""

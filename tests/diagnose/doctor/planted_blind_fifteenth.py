@@ -17,28 +17,27 @@ from tests.diagnose.doctor.blind_networks_fifteenth import (
     VOCABULARIES,
     build,
 )
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    WRONG,
     FaultWithAnswers,
     anew,
     apart,
     asking,
+    calibrating,
     calibration,
-    case_of,
     exchange,
     fixed,
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import Tensor, nn
 
 from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 def halves_exchanged(weight: Tensor) -> None:
@@ -570,11 +569,7 @@ def query_one_scale_of_weights(case: Case) -> None:
 # --- sound networks -------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 SOUND: dict[str, Callable[[], Case]] = {

@@ -17,6 +17,8 @@ from tests.diagnose.doctor.blind_networks_fourteenth import (
     build,
 )
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    WRONG,
     Case,
     FaultWithAnswers,
     asking,
@@ -34,9 +36,6 @@ from intact8 import Scheme, recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- helpers --------------------------------------------------------------------------------------------------------

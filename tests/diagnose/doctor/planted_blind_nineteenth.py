@@ -25,11 +25,14 @@ from tests.diagnose.doctor.blind_networks_nineteenth import (
     build,
 )
 from tests.diagnose.doctor.blind_networks_tenth import generator, spread
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    UNEQUAL,
+    WRONG,
     FaultWithAnswers,
     apart,
     asking,
+    calibrating,
     calibration,
     case_of,
     exchange,
@@ -38,16 +41,13 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import Tensor, nn
 
 from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- beats: heartbeats -----------------------------------------------------------------------------------------------
@@ -752,11 +752,7 @@ def birds_tuned_afterwards(case: Case) -> None:
 # --- sound networks --------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 def beats_sorted() -> Case:

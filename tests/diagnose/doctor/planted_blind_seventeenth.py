@@ -20,13 +20,14 @@ from tests.diagnose.doctor.blind_networks_seventeenth import (
     build,
 )
 from tests.diagnose.doctor.blind_networks_tenth import generator, spread
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    UNEQUAL,
+    WRONG,
     FaultWithAnswers,
-    apart,
     asking,
+    calibrating,
     calibration,
-    case_of,
     collect,
     exchange,
     fixed,
@@ -34,16 +35,13 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import Tensor, nn
 
 from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- stereo: disparities --------------------------------------------------------------------------------------------
@@ -668,11 +666,7 @@ def separate_one_mixture(case: Case) -> None:
 # --- sound networks -------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 SOUND: dict[str, Callable[[], Case]] = {

@@ -21,14 +21,15 @@ from tests.diagnose.doctor.blind_networks_sixteenth import (
     build,
 )
 from tests.diagnose.doctor.blind_networks_tenth import generator, spread
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    WRONG,
     FaultWithAnswers,
     anew,
     apart,
     asking,
+    calibrating,
     calibration,
-    case_of,
     collect,
     exchange,
     fixed,
@@ -36,15 +37,13 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import nn
 
 from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- keyword: spoken commands ---------------------------------------------------------------------------------------
@@ -599,11 +598,7 @@ def clean_level_wide(case: Case) -> None:
 # --- sound networks -------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 SOUND: dict[str, Callable[[], Case]] = {

@@ -20,6 +20,8 @@ from tests.diagnose.doctor.blind_networks_tenth import (
     build,
 )
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    WRONG,
     Case,
     FaultWithAnswers,
     anew,
@@ -40,8 +42,6 @@ FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
 
 PER_TENSOR = Scheme(dtype="int8", symmetric=True, granularity="per_tensor", observer="minmax")
-MINMAX = replace(recipes.default().activation, observer="minmax")
-WRONG = "float_network_wrong"
 
 
 def apart(case: Case) -> None:

@@ -19,11 +19,13 @@ from tests.diagnose.doctor.blind_networks_thirteenth import (
     build,
 )
 from tests.diagnose.doctor.planting import (
+    WRONG,
     Arrays,
     Case,
     FaultWithAnswers,
     anew,
     asking,
+    calibrating,
     collect,
     exchange,
     fixed,
@@ -32,7 +34,6 @@ from tests.diagnose.doctor.planting import (
     train_again,
     train_on,
 )
-from tests.diagnose.doctor.planting import case_of as case_of_kind
 from torch import Tensor, nn
 
 from intact8 import Scheme, recipes
@@ -42,7 +43,6 @@ FAULTS: dict[str, FaultWithAnswers] = {}
 
 fault = registering(FAULTS)
 
-WRONG = "float_network_wrong"
 WIDE = "outlier_channel channel_imbalance input_imbalance"
 MINMAX = Scheme(observer="minmax")
 
@@ -559,11 +559,7 @@ def speech_large_biases_of_keys(case: Case) -> None:
 # --- sound networks -------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of_kind(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 SOUND: dict[str, Callable[[], Case]] = {

@@ -25,8 +25,9 @@ from tests.diagnose.doctor.planting import (
     Case,
     FaultWithAnswers,
     anew,
+    apart,
     asking,
-    case_of,
+    calibrating,
     collect,
     exchange,
     norms_of,
@@ -45,12 +46,6 @@ fault = registering(FAULTS)
 WRONG = "float_network_wrong unlike_data"
 CHANNELS = "outlier_channel channel_imbalance input_imbalance"
 MINMAX = Scheme(observer="minmax")
-
-
-def apart(case: Case) -> None:
-    """Take the first 128 samples for calibration, the others for the doctor's own measurements."""
-    case.calibration = [part[:128].clone() for part in case.data]
-    case.data = [part[128:].clone() for part in case.data]
 
 
 def calibration(case: Case) -> list[Tensor]:
@@ -551,11 +546,7 @@ def rent_zero_point(case: Case) -> None:
 # --- sound networks -------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 SOUND: dict[str, Callable[[], Case]] = {

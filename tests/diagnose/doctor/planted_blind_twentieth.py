@@ -22,12 +22,14 @@ from tests.diagnose.doctor.blind_networks_twentieth import (
     Up,
     build,
 )
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    MINMAX,
+    UNEQUAL,
+    WRONG,
     FaultWithAnswers,
     anew,
-    apart,
     asking,
+    calibrating,
     calibration,
     case_of,
     fixed,
@@ -35,6 +37,7 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import Tensor, nn
 
 from intact8 import recipes
@@ -42,9 +45,6 @@ from intact8 import recipes
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
 
-WRONG = "float_network_wrong"
-UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 MOVING = replace(recipes.default().activation, observer="moving_average")
 
 
@@ -714,11 +714,7 @@ def speech_range_of_decibels(case: Case) -> None:
 # --- sound networks --------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    apart(case)
-    return case
+calibrated = calibrating(Case, build)
 
 
 def resnet_fused() -> Case:

@@ -28,12 +28,16 @@ from tests.diagnose.doctor.blind_networks_twentyfirst import (
     build,
     nearly,
 )
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    LOADED_OTHERWISE,
+    MINMAX,
+    UNEQUAL,
+    WRONG,
     FaultWithAnswers,
     anew,
     apart,
     asking,
+    calibrating,
     calibration,
     case_of,
     collect,
@@ -42,6 +46,7 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -49,11 +54,6 @@ from intact8 import Scheme, recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-LOADED_OTHERWISE = "float_network_wrong stale_batch_norm wrong_scale"
-UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- efficientnet: butterflies ---------------------------------------------------------------------------------------
@@ -739,12 +739,7 @@ def mixer_one_picture_in_bytes(case: Case) -> None:
 # --- sound networks --------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str, count: int = 128) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    case.calibration = [part[:count].clone() for part in case.data]
-    case.data = [part[count:].clone() for part in case.data]
-    return case
+calibrated = calibrating(Case, build)
 
 
 def efficientnet_fused() -> Case:

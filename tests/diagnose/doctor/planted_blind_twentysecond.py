@@ -26,12 +26,16 @@ from tests.diagnose.doctor.blind_networks_twentysecond import (
     shuffled,
     stones,
 )
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    LOADED_OTHERWISE,
+    MINMAX,
+    UNEQUAL,
+    WRONG,
     FaultWithAnswers,
     anew,
     apart,
     asking,
+    calibrating,
     calibration,
     case_of,
     exchange,
@@ -39,17 +43,13 @@ from tests.diagnose.doctor.planting import (
     norms_of,
     registering,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import Tensor, nn
 
 from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-LOADED_OTHERWISE = "float_network_wrong stale_batch_norm wrong_scale"
-UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- vgg: tablets ----------------------------------------------------------------------------------------------------
@@ -695,12 +695,7 @@ def eegnet_calibrated_in_microvolts(case: Case) -> None:
 # --- sound networks --------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str, count: int = 128) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    case.calibration = [part[:count].clone() for part in case.data]
-    case.data = [part[count:].clone() for part in case.data]
-    return case
+calibrated = calibrating(Case, build)
 
 
 def vgg_mirrored() -> Case:

@@ -28,12 +28,16 @@ from tests.diagnose.doctor.blind_networks_twentythird import (
     Fire,
     build,
 )
-from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from tests.diagnose.doctor.planting import (
+    LOADED_OTHERWISE,
+    MINMAX,
+    UNEQUAL,
+    WRONG,
     FaultWithAnswers,
     anew,
     apart,
     asking,
+    calibrating,
     calibration,
     case_of,
     collect,
@@ -43,17 +47,13 @@ from tests.diagnose.doctor.planting import (
     registering,
     train_again,
 )
+from tests.diagnose.doctor.planting import CaseOfSeveral as Case
 from torch import nn
 
 from intact8 import recipes
 
 FAULTS: dict[str, FaultWithAnswers] = {}
 fault = registering(FAULTS)
-
-WRONG = "float_network_wrong"
-LOADED_OTHERWISE = "float_network_wrong stale_batch_norm wrong_scale"
-UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
-MINMAX = replace(recipes.default().activation, observer="minmax")
 
 
 # --- fabric: defects of cloth ----------------------------------------------------------------------------------------
@@ -680,12 +680,7 @@ def quake_input_in_unsigned_bytes(case: Case) -> None:
 # --- sound networks --------------------------------------------------------------------------------------------------
 
 
-def calibrated(name: str, count: int = 128) -> Case:
-    """Return a network as it is, with calibration data of its own."""
-    case: Case = case_of(Case, build(name))
-    case.calibration = [part[:count].clone() for part in case.data]
-    case.data = [part[count:].clone() for part in case.data]
-    return case
+calibrated = calibrating(Case, build)
 
 
 def fabric_scaled() -> Case:

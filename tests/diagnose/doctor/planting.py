@@ -17,6 +17,14 @@ from intact8 import Recipe, recipes
 
 Arrays = list[Tensor]
 
+WRONG = "float_network_wrong"
+LOADED_OTHERWISE = "float_network_wrong stale_batch_norm wrong_scale"
+UNEQUAL = "channel_imbalance outlier_channel input_imbalance outlier_weight"
+"""Causes that say the same: of inputs prepared otherwise, also before batch norms; of channels that differ."""
+
+MINMAX = replace(recipes.default().activation, observer="minmax")
+"""Ranges that are extremes."""
+
 
 def batches(data: Arrays) -> list[Any]:
     """Return batches of 64, inputs first; inputs alone where there are no labels."""
@@ -69,10 +77,10 @@ class CaseOfSeveral(Case):
         return sim
 
 
-def apart(case: Case) -> None:
-    """Calibrate on the first 128 samples, and keep the others as data."""
-    case.calibration = [part[:128].clone() for part in case.data]
-    case.data = [part[128:].clone() for part in case.data]
+def apart(case: Case, count: int = 128) -> None:
+    """Calibrate on the first samples, and keep the others as data."""
+    case.calibration = [part[:count].clone() for part in case.data]
+    case.data = [part[count:].clone() for part in case.data]
 
 
 def calibration(case: Case) -> list[Tensor]:
@@ -164,6 +172,17 @@ def asking(
         lambda name: planted_in(kind, build(faults[name].subject), faults[name]),
         lambda name, report: right_first(faults[name], report),
     )
+
+
+def calibrating(kind: type[Case], build: Callable[[str], Any]) -> Callable[..., Any]:
+    """Return what makes the case of a network as it is, by its name, calibrated on so many samples of its own."""
+
+    def calibrated(name: str, count: int = 128) -> Any:
+        case = case_of(kind, build(name))
+        apart(case, count)
+        return case
+
+    return calibrated
 
 
 def anew(*layers: nn.Module) -> None:
