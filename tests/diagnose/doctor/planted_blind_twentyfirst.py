@@ -840,7 +840,5 @@ SOUND: dict[str, Callable[[], Case]] = {
 
 plant, right = asking(Case, FAULTS, build)
 
-MISSED: dict[str, str] = {
-    "keypoints_box_too_large": "the first layer's statistics are named, and not that inputs are prepared otherwise",
-}
+MISSED: dict[str, str] = {}
 """What the doctor says something else of, and why."""

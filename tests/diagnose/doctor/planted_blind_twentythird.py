@@ -770,6 +770,5 @@ plant, right = asking(Case, FAULTS, build)
 MISSED: dict[str, str] = {
     "card_rows_and_columns": "kernels that all lie on their sides are inputs that do: both give all answers back",
     "galaxy_hot_pixels": "the answers to what is cut at 6 are better, so that this is named",
-    "chat_kernels_of_keras": "layers of two kinds are transposed, and those of one kind, or all, are tried together",
 }
 """What the doctor says something else of, and why."""

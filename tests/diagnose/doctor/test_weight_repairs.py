@@ -65,6 +65,31 @@ class Separate(nn.Module):
         return z
 
 
+class Blocks(nn.Module):
+    """Two blocks of four layers as wide as long, each with an activation of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(nn.ModuleDict({name: nn.Linear(8, 8) for name in "abcd"}) for _ in range(2))
+        self.fc = nn.Linear(8, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            y = block["a"](x).relu() * block["b"](x).sigmoid()
+            x = x + block["d"](block["c"](y).tanh())
+        z: Tensor = self.fc(x)
+        return z
+
+
+def two_kinds_transposed(net: Any) -> None:
+    for block in net.blocks:
+        for name in "ac":
+            block[name].weight.data = block[name].weight.data.T.contiguous()
+
+
 def gates_transposed(net: Any) -> None:
     for layer in (0, 1):
         weight = getattr(net.memory, f"weight_hh_l{layer}")
@@ -152,15 +177,20 @@ FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
     "space first": (Upsampling, stored_with_space_first, "its weight is taken as stored with space first"),
     "outputs first": (Upsampling, stored_with_outputs_first, "with its first two dimensions exchanged"),
     "groups": (Grouped, other_groups, "it has 4 groups, not 2"),
+    "kinds": (Blocks, two_kinds_transposed, "its weight is transposed, and so in 3 more places"),
     "rows": (Separate, rows_interleaved, "its rows for 2 heads come head by head, not between each other"),
 }
+
+
+SIZES = {Separate: (6, 8), Grouped: (8, 6, 6), Upsampling: (8, 6, 6), Reader: (1, 4, 7), Blocks: (8,)}
+"""Of a sample."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_gives_all_answers_back_is_named(name: str) -> None:
     make, spoil, text = FAULTS[name]
     torch.manual_seed(1)
-    x = torch.randn(256, *{Separate: (6, 8), Grouped: (8, 6, 6), Upsampling: (8, 6, 6), Reader: (1, 4, 7)}[make])
+    x = torch.randn(256, *SIZES[make])
     good: Any = make().eval()
     with torch.no_grad():
         good.fc.bias -= good(x).mean(0)

@@ -76,7 +76,9 @@ def behind_statistics(
         if answers is not None and _old_everywhere(sim, renewed_score, answers):
             finding = replace(finding, evidence={**finding.evidence, "healed": True})
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
-        if others or answers is None or not answers.mostly_lost:
+        # In the first layer, of new statistics that give nothing back, the inputs are as likely where less is lost.
+        first = _reads_input(graph, graph.nodes[place])
+        if others or answers is None or not (answers.mostly_lost or (first and not answers.improved_by(renewed_score))):
             out.append(finding)
             continue
         renewed, most = _renewed(network, samples, [name]), HEALED
@@ -90,7 +92,7 @@ def behind_statistics(
             f"its results are not those that batch norm {name} saw in training, and with new statistics the network "
             f"{answers.targets.said(score)}, now {answers.score:.1%}: it is the weights, or what they read"
         )
-        if _reads_input(graph, graph.nodes[place]):
+        if first:
             shown = PROOF & {key for f in known if f.place == place for key in f.evidence}
             message = f"{place}: {message}, the inputs"
             told = Finding(INPUTS_ARE_WRONG, NETWORK, "error", message, TRAIN_ON, evidence={"batch_norm": name})

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ PADDED = 0.2
 
 MOST_COLUMNS = 64
 
+MOST_KINDS = 8
+"""Kinds of layers up to which any two and three of them are put right together."""
+
 RENEWED = "its batch norm gets the statistics of its inputs"
 """A repair that makes up for too much where it is made everywhere."""
 
@@ -78,7 +82,30 @@ def otherwise(sim: Simulation, samples: Samples, nodes: Sequence[Node]) -> Itera
 def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
     """Return repairs of one kind put together: of layers whose names differ in numbers only, of all layers, and of all
     inputs of one shape."""
-    order = {name: i for i, name in enumerate(graph.nodes)}
+    return _each_once(_groups(repairs).items(), graph)
+
+
+def of_several_kinds(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
+    """Return repairs of weights put together of two or three kinds of layers, as queries and values, of few.
+
+    Tools that convert weights know layers by their names, and forget some of these.
+    """
+    kinds: dict[tuple[str, ...], list[list[Repair]]] = defaultdict(list)
+    for (cause, text, *kind), members in _groups(repairs).items():
+        if cause == "wrong_weights" and kind:
+            kinds[cause, text].append(members)
+    several = [
+        (key, [repair for part in some for repair in part])
+        for key, parts in kinds.items()
+        for count in (2, 3)
+        for some in combinations(parts, count)
+        if count < len(parts) <= MOST_KINDS
+    ]
+    return _each_once(several, graph)
+
+
+def _groups(repairs: Sequence[Repair]) -> dict[tuple[str, ...], list[Repair]]:
+    """Return repairs that do the same: by cause and text, and by these and the kind of layer or shape of input."""
     groups: dict[tuple[str, ...], list[Repair]] = defaultdict(list)
     for repair in repairs:
         alone = not repair.others and not repair.also and "elsewhere" not in repair.text
@@ -88,8 +115,14 @@ def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
         if alone and repair.cause == INPUTS_ARE_WRONG and repair.change is not None and not repair.source:
             what = repair.text.removesuffix(f" as {repair.node.name}")
             groups[repair.cause, what, str(repair.node.shape)].append(repair)
+    return groups
+
+
+def _each_once(groups: Iterable[tuple[tuple[str, ...], list[Repair]]], graph: Graph) -> list[Repair]:
+    """Return groups of repairs, by cause and text, as one repair each; those of the same operations once."""
+    order = {name: i for i, name in enumerate(graph.nodes)}
     found: dict[tuple[str, ...], Repair] = {}
-    for (cause, text, *_), members in groups.items():
+    for (cause, text, *_), members in groups:
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
         if len(members) < 2 or text == RENEWED:
             continue  # new statistics everywhere make up for too much

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reorde
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import calls_of_modules, in_all_calls, repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import depending_on, together
+from intact8.diagnose.doctor.structural_repairs import depending_on, of_several_kinds, together
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
@@ -68,6 +69,9 @@ FAILS = (ArithmeticError, IndexError, RuntimeError, ValueError)
 
 AT_ONCE = 32
 """Repairs that are tried together, after which the time is looked at."""
+
+OF_PAIRS = 3
+"""Rank of repairs that concern two layers, or several kinds of layers: before other scales, behind all else."""
 
 DISCRETE = ("float_network_wrong", "wrong_setting", "wrong_weights", "exploded_weight", "exploded_channel")
 """Causes of repairs that are more than a change of scale."""
@@ -164,7 +168,9 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
     candidates += boxes_otherwise(sim, targets)
     several, calls = together(candidates, sim.graph), calls_of_modules(sim.graph)
-    candidates = sorted([*(in_all_calls(r, sim.graph, calls) for r in candidates), *several], key=_likely)
+    ranked = [(_likely(r), r) for r in (*(in_all_calls(r, sim.graph, calls) for r in candidates), *several)]
+    ranked += [(OF_PAIRS, r) for r in of_several_kinds(candidates, sim.graph)]
+    candidates = [repair for _, repair in sorted(ranked, key=itemgetter(0))]
     right = targets.at(numbers, few)
     losses: list[tuple[float, Repair]] = []
     for start in range(0, len(candidates), AT_ONCE):
@@ -215,7 +221,7 @@ def _likely(repair: Repair) -> int:
     """Return the rank of a repair: inputs, what concerns several places, one, pairs, and then what has another size."""
     if repair.cause == INPUTS_ARE_WRONG:
         return 0
-    return 1 if repair.also else 4 if repair.cause == "wrong_scale" else 3 if repair.others else 2
+    return 1 if repair.also else OF_PAIRS + 1 if repair.cause == "wrong_scale" else OF_PAIRS if repair.others else 2
 
 
 def _judged(repair: Repair, before: Tensor, after: Tensor, plain: Tensor, targets: Targets) -> Repaired:
