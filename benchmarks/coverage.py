@@ -50,8 +50,9 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
     """A model with random weights and batch norm statistics taken from random images, so that activations are alive.
 
     Args:
-        name: of torchvision's model, or "timm-" and the name of one of timm's, or "smp-" and one of
-            segmentation_models_pytorch, with a ResNet18 as its encoder, or that of one of ultralytics' YOLO.
+        name: of torchvision's model, or "timm-" and the name of one of timm's (and "-merged", if its branches are to
+            be merged for inference), or "smp-" and one of segmentation_models_pytorch, with a ResNet18 as its encoder,
+            or that of one of ultralytics' YOLO.
         seed: of the weights.
         size: of images, for models that have to know it.
     """
@@ -60,7 +61,7 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
     if name.startswith("timm-"):
         import timm
 
-        model = timm.create_model(name.removeprefix("timm-"), pretrained=False)
+        model = timm.create_model(name.removeprefix("timm-").removesuffix("-merged"), pretrained=False)
     elif name.startswith("smp-"):
         import segmentation_models_pytorch
 
@@ -81,7 +82,12 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
     with torch.no_grad():
         if not name.startswith(("vit", "swin", "timm-vit")):
             model(torch.randn(8, 3, 96, 96))
-    return model.eval()
+    model.eval()
+    if name.endswith("-merged"):
+        from timm.utils import reparameterize_model
+
+        model = reparameterize_model(model)
+    return model
 
 
 class Detector(torch.nn.Module):

@@ -7,6 +7,7 @@ import logging
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -164,6 +165,39 @@ def test_parts_that_differ_too_much_do_not_show_that_an_output_is_near() -> None
     assert _may_be_behind(rows(0.004, 0.005, 0.006, 0.005)), "samples that nobody has seen are twice as far at times"
     assert _may_be_behind(rows(-0.02, 0.009, 0.009, 0.01))[0]["name"] == "y"
     assert not _may_be_behind([{"name": "y", "sqnr": 25.0}, {"name": "y", "sqnr": None}, {"name": "y", "sqnr": 40.0}])
+
+
+def merged_shortcuts() -> nn.Sequential:
+    """Blocks of a RepVGG for inference: shortcuts in the middle of filters, some divided by small deviations."""
+    torch.manual_seed(0)
+    blocks: list[nn.Module] = [nn.Conv2d(3, 24, 3, padding=1), nn.ReLU()]
+    for _ in range(4):
+        conv, quiet = nn.Conv2d(24, 24, 3, padding=1), torch.randperm(24)[:4]
+        before: Any = blocks[-2]
+        with torch.no_grad():
+            for value in before.parameters():
+                value[quiet] *= 0.004
+            conv.weight[range(24), range(24), 1, 1] += 1.0
+            conv.weight[quiet, quiet, 1, 1] = 250.0
+        blocks += [conv, nn.ReLU()]
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 5)).eval()
+
+
+@pytest.mark.parametrize("count", [8, 64])
+def test_channels_are_rescaled_where_outputs_are_far_and_come_much_nearer(count: int) -> None:
+    model, x = merged_shortcuts(), torch.randn(128, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    program = intact8.quantize(model, x[:count])
+    assert Recipe.from_toml(program.recipe).smooth == "auto"
+    plain = intact8.quantize(model, x[:count], Recipe(between_layers="integer"))
+    with torch.no_grad():
+        exact = model(x[64:])
+    lost = [float((torch.as_tensor(p(x[64:])) - exact).square().mean()) for p in (program, plain)]
+    assert lost[0] < lost[1] / 4
+    assert len(program.ops) == len(plain.ops)
+
+
+def test_channels_stay_where_outputs_are_near() -> None:
+    assert chosen(samples(256)).smooth == 0.0
 
 
 def test_many_samples_give_ranges_that_hold() -> None:

@@ -16,7 +16,9 @@ W8A8 is sure not to be behind it. More careful ranges and weights stay where the
 A recurrent layer rounds its inputs row by row as it runs, and no range helps where a row holds values that are far
 apart. Where an output is behind, and first lost there, it stays float: see :meth:`_Choice.keep_recurrent_layers`.
 
-With "nearest" this begins at the recipe from which rounding less brings the worst output no nearer.
+With "nearest" this begins at the recipe from which rounding less brings the worst output no nearer. Else it begins with
+channels rescaled (the recipe's ``smooth``) where an output is far from float and that brings it much nearer: so it is
+where a few weights are far larger than all others, as in convolutions into which a shortcut was merged.
 """
 
 from __future__ import annotations
@@ -58,6 +60,9 @@ PARTS = 4
 
 NEAR_ENOUGH, GAIN = 30.0, 0.2
 """Decibels: less is rounded for "nearest" where an output is below the first, and gains the second."""
+
+MUCH = 3.0
+"""Decibels by which the worst output, far from float (SUSPICIOUS), comes nearer where channels are rescaled."""
 
 AMPLIFIED = 15.0
 """Decibels: where plain W8A8 is no nearer than this, a cosine of 0.984, chance decides by more than APART."""
@@ -166,7 +171,7 @@ class _Choice:
         """Return the recipe to begin with, and what was made of it where all the data were."""
         if self.recipe.between_layers == "nearest":
             return self._nearest()
-        return self._with_room() if self.parts else self.recipe, None
+        return self._smoothed(self._with_room() if self.parts else self.recipe)
 
     def plain_instead(self, recipe: Recipe) -> Recipe | None:
         """Return plain W8A8 where it decides by chance alone whether this recipe, which rounds as little, is behind."""
@@ -195,6 +200,18 @@ class _Choice:
         tight = _worst(self.held_out(recipe))
         helps = min(tight) < SUSPICIOUS and mean(_worst(self.held_out(roomy))) > mean(tight)
         return roomy if helps else recipe
+
+    def _smoothed(self, recipe: Recipe) -> tuple[Recipe, _Made | None]:
+        """Return the recipe, or one that rescales channels where outputs are far from float, and much nearer so;
+        running it takes no longer but where float operations read the channels."""
+        nearness, made = self._nearness(recipe)
+        if recipe.smooth or nearness >= SUSPICIOUS or not self.sim.weight_points:
+            return recipe, made
+        for smoothed in _possible(self.sim, [replace(recipe, smooth="auto")]):
+            nearer, other = self._nearness(smoothed)
+            if nearer >= nearness + MUCH:
+                return smoothed, other
+        return recipe, made
 
     def _nearest(self) -> tuple[Recipe, _Made | None]:
         """Return the recipe, or one that rounds less, as long as that brings the worst output nearer."""

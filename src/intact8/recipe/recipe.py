@@ -89,8 +89,9 @@ class Recipe:
         equalize: bring the ranges of channels nearer to each other where it is exact in float and nothing is lost:
             between a convolution and a depthwise one, and between layers and float operations.
         smooth: the same before linear maps and convolutions, whose weights take what activations give up (SmoothQuant,
-            Xiao et al. 2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off; "auto": 0.5, or for single
-            tensors what leaves at most a quarter of its noise in the layers behind them.
+            Xiao et al. 2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off, which calibration makes
+            "auto" where outputs are far from float and come much nearer, if ``between_layers`` is "auto"; "auto": 0.5,
+            or for single tensors what leaves at most a quarter of its noise in the layers behind them.
         scales: what scales do in training. "calibrated": activations' stay, weights' are computed anew by every
             evaluation (nothing but calibration decides); "fixed": all stay, so that training computes the deployed
             integers from its first step; "observed": activations' follow their observers, weights' the weights;

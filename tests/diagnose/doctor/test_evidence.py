@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.diagnose.test_between_layers import merged_shortcuts
 from torch import Tensor, nn
 
 import intact8
@@ -20,6 +21,7 @@ from intact8.diagnose.doctor.causes import Measured, name_calibration_fault
 from intact8.diagnose.doctor.consumers import importance
 from intact8.diagnose.doctor.exploded import exploded
 from intact8.diagnose.doctor.findings import noise_findings
+from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
 from intact8.diagnose.doctor.report import CalibrationQuality
@@ -366,6 +368,22 @@ def test_a_channel_that_is_nothing_behind_its_activation_has_not_exploded() -> N
         y = model(x).argmax(1)
     report = intact8.doctor(model, [(x, y)], remedies=False, seconds=0)
     assert not [f for f in report.findings if f.cause in ("exploded_channel", "large_bias")]
+
+
+def test_shortcuts_merged_into_weights_have_not_exploded() -> None:
+    """Of a convolution with its shortcut, as in a RepVGG for inference, a few weights are far larger than others."""
+    model, x = merged_shortcuts(), torch.randn(256, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    last: Any = model[-1]
+    with torch.no_grad():
+        last.bias -= model(x).mean(0)
+        y = model(x).argmax(1)
+    report = intact8.doctor(model, [(x, y)], seconds=0)
+    assert not [str(f) for f in report.findings if f.cause in FLOAT_CAUSES]
+    assert any(trial.remedy == "smooth" and trial.accepted for trial in report.trials)
+    with torch.no_grad():
+        model[4].weight[3, 5, 0, 1] = 500.0
+    found = [f.place for f in exploded(Bed(model, x).sim, Bed(model, x).seen) if f.cause == "exploded_weight"]
+    assert found == ["4"]
 
 
 # -- weights --------------------------------------------------------------------------------------------------------

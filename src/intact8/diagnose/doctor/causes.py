@@ -96,7 +96,7 @@ LAYER_CAUSES = {
     "outlier_weight": (
         "outlier_weight",
         "the largest weights are {largest_over_median:.3g} times the median; {gain:.0f} dB are theirs",
-        'weight observer = "mse", clip the weights, or leave the layer float',
+        'smooth = "auto" or weight observer = "mse", clip the weights, or leave the layer float',
     ),
     "columns": (
         "input_imbalance",
