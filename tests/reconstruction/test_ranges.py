@@ -14,7 +14,7 @@ from intact8 import Recipe, Scheme
 from intact8.calibration.output_error import OutputObserver
 from intact8.errors import StateError
 
-RECIPE = Recipe(activation=Scheme(observer="output"))
+RECIPE = Recipe(activation=Scheme(observer="output"), between_layers="integer")
 
 
 class Unread(nn.Module):
