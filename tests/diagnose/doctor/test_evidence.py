@@ -23,7 +23,7 @@ from intact8.diagnose.doctor.exploded import exploded
 from intact8.diagnose.doctor.findings import noise_findings
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
-from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
+from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, emptied, stale_batch_norm
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.tensor_statistics import TensorStats, observe
@@ -484,6 +484,15 @@ def test_dead_channels_are_counted() -> None:
     bed = Bed(model, torch.randn(64, 3, 4, 4))
     (found,) = dead_channels(bed.sim.graph, bed.sim.weight_points, bed.seen)
     assert (found.place, found.evidence["dead"]) == ("0", 2)
+
+
+def test_filters_of_zeros_are_a_proof() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU()), torch.randn(64, 3, 4, 4)
+    with torch.no_grad():
+        model[0].weight[:5] = 0
+    bed = Bed(model, x)
+    (found,) = emptied(dead_channels(bed.sim.graph, bed.sim.weight_points, bed.seen), bed.sim.graph, bed.sim.tensors)
+    assert found.evidence["zeros"] == 5 and "5 of its 8 filters are nothing but zeros" in found.message
 
 
 def test_a_batch_norm_whose_eps_drowns_its_inputs_is_dead() -> None:

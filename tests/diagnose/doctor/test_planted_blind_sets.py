@@ -32,6 +32,7 @@ from tests.diagnose.doctor import (
     planted_blind_twelfth,
     planted_blind_twentieth,
     planted_blind_twentyfirst,
+    planted_blind_twentyfourth,
     planted_blind_twentysecond,
     planted_blind_twentythird,
 )
@@ -57,6 +58,7 @@ SETS = (
     planted_blind_twentyfirst,
     planted_blind_twentysecond,
     planted_blind_twentythird,
+    planted_blind_twentyfourth,
 )
 
 

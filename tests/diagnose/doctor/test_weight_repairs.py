@@ -12,9 +12,12 @@ from tests.diagnose.doctor.test_structural_repairs import Bed, answered
 from torch import Tensor, nn
 
 import intact8
+from intact8.diagnose.doctor.answers import answers_of
 from intact8.diagnose.doctor.float_causes import causes_first
+from intact8.diagnose.doctor.float_network import FloatOutputs
 from intact8.diagnose.doctor.model_checks import rounded, unread
 from intact8.diagnose.doctor.report import Finding
+from intact8.diagnose.doctor.trials import tried_repairs
 from intact8.diagnose.doctor.untrained import untrained
 
 
@@ -82,6 +85,38 @@ class Blocks(nn.Module):
             x = x + block["d"](block["c"](y).tanh())
         z: Tensor = self.fc(x)
         return z
+
+
+class Neighbours(nn.Module):
+    """Four neighbours become one behind a norm, by a reshape or by a join of slices, and are subtracted."""
+
+    def __init__(self, joins: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.joins, self.norm, self.reduction = joins, nn.LayerNorm(20), nn.Linear(20, 6, bias=False)
+        self.fc = nn.Linear(6, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.joins:
+            x = torch.cat([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], -1).flatten(1, 2)
+        else:
+            x = x.view(-1, 2, 2, 2, 2, 5).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 20)
+        y = self.reduction(self.norm(x))
+        z: Tensor = self.fc((y[:, 0] - y[:, 1:].mean(1)).relu())
+        return z
+
+
+class Joined(Neighbours):
+    """The same by a join of slices."""
+
+    def __init__(self) -> None:
+        super().__init__(joins=True)
+
+
+def unfolded(net: Any) -> None:
+    net.reduction.weight.data = net.reduction.weight.data.unflatten(1, (4, 5)).transpose(1, 2).flatten(1).contiguous()
 
 
 def two_kinds_transposed(net: Any) -> None:
@@ -178,12 +213,32 @@ FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
     "outputs first": (Upsampling, stored_with_outputs_first, "with its first two dimensions exchanged"),
     "groups": (Grouped, other_groups, "it has 4 groups, not 2"),
     "kinds": (Blocks, two_kinds_transposed, "its weight is transposed, and so in 3 more places"),
+    "unfolded": (Neighbours, unfolded, "its weight is taken as made for 5 × 4 numbers, not 4 × 5"),
+    "unfolded joins": (Joined, unfolded, "its weight is taken as made for 5 × 4 numbers, not 4 × 5"),
     "rows": (Separate, rows_interleaved, "its rows for 2 heads come head by head, not between each other"),
 }
 
 
 SIZES = {Separate: (6, 8), Grouped: (8, 6, 6), Upsampling: (8, 6, 6), Reader: (1, 4, 7), Blocks: (8,)}
+SIZES |= {Neighbours: (4, 4, 5), Joined: (4, 4, 5)}
 """Of a sample."""
+
+
+def test_a_difference_the_other_way() -> None:
+    class Other(Neighbours):
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.view(-1, 2, 2, 2, 2, 5).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 20)
+            y = self.reduction(self.norm(x))
+            z: Tensor = self.fc((y[:, 1:].mean(1) - y[:, 0]).relu())
+            return z
+
+    torch.manual_seed(1)
+    good, bad, x = Neighbours().eval(), Other().eval(), torch.randn(256, 4, 4, 5)
+    bed = Bed(bad, x, answered(good, x))
+    answers = answers_of(FloatOutputs(bed.sim, bed.samples, None), bed.samples, 1)
+    assert answers is not None
+    whole = [r.repair.text for r in tried_repairs(bed.sim, bed.samples, answers.targets) if r.share > 0.99]
+    assert "it takes the difference the other way" in whole
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -535,6 +590,7 @@ def test_copies_and_rows_of_length_one_are_told_whatever_their_names_are() -> No
     assert not untrained(Bed(net, ids).sim)
     net.state.load_state_dict(net.demand.state_dict())
     net.table.weight.data = nn.functional.normalize(net.table.weight.data)
+    net.table.weight.data[0] = 0.0  # of padding
     said = {finding.place: finding.message for finding in untrained(Bed(net, ids).sim)}
     assert "are those of demand, bit by bit" in said["state"] and "has the length 1" in said["table"]
 

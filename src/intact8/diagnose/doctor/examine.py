@@ -42,6 +42,7 @@ from intact8.diagnose.doctor.network_checks import (
     check_confidence,
     dead_channels,
     dead_gains,
+    emptied,
     islands,
     mismatch,
     reads_nothing_new,
@@ -121,7 +122,7 @@ def examine(
     findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked, sim.graph), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
-    counted = dead_channels(sim.graph, sim.weight_points, seen)
+    counted = emptied(dead_channels(sim.graph, sim.weight_points, seen), sim.graph, sim.tensors)
     told = {f.place for f in findings if f.cause == "dead_channels"}
     findings += [*exploded(sim, seen), *(f for f in counted if f.place not in told)]
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})

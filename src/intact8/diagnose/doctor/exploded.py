@@ -182,14 +182,15 @@ def _without_shortcut(weight: Tensor) -> Tensor:
     """
     if weight.dim() < 3 or weight.shape[0] != weight.shape[1]:
         return weight
-    middle = tuple(size // 2 for size in weight.shape[2:])
-    taps = weight[(slice(None), slice(None), *middle)].abs()
+    places = weight.flatten(2)
+    middle = places.shape[2] // 2  # of sides that are odd
+    taps = places[:, :, middle].abs()
     beside = ~torch.eye(len(taps), dtype=torch.bool, device=taps.device)
     if not float(taps.diagonal().median()) > SHORTCUT * float(taps[beside].median()):
         return weight
     own = torch.arange(len(taps), device=taps.device)
-    rest = weight.clone()
-    rest[(own, own, *middle)] = 0
+    rest = places.clone()
+    rest[own, own, middle] = 0
     return rest
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -351,6 +352,21 @@ def dead_gains(gains: Mapping[str, Tensor]) -> list[Finding]:
             level = "error" if dead >= MOSTLY_DEAD * channels else "warning"
             found.append(Finding("dead_channels", name, level, message, PRUNE, evidence=evidence))
     return found
+
+
+def emptied(findings: Sequence[Finding], graph: Graph, tensors: Mapping[str, Tensor]) -> list[Finding]:
+    """Return findings with the proof, for dead channels of layers, that most of them have filters of zeros only."""
+    out = []
+    for finding in findings:
+        node = graph.nodes.get(finding.place)
+        if finding.cause == "dead_channels" and node is not None and node.op in HEAVY and "weight" in node.params:
+            filters = output_first(tensors[node.params["weight"]].detach(), node).flatten(1)
+            empty = int((filters == 0).all(1).sum())
+            if empty >= MOSTLY_DEAD * len(filters):
+                message = f"{finding.message}; {empty} of its {len(filters)} filters are nothing but zeros"
+                finding = replace(finding, message=message, evidence={**finding.evidence, "zeros": empty})
+        out.append(finding)
+    return out
 
 
 def islands(placed: Placed, recipe: Recipe) -> list[Finding]:

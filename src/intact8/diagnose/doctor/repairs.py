@@ -117,8 +117,10 @@ def in_all_calls(repair: Repair, graph: Graph, calls: Mapping[str, Sequence[Node
 
 
 def _joined_otherwise(graph: Graph) -> Iterator[Repair]:
-    """Yield what is joined in another order: any of few parts, two of more exchanged."""
+    """Yield differences the other way, and what is joined in another order: any of few parts, two of more exchanged."""
     for node in graph:
+        if node.op == "sub" and node.dtype == "float32" and len(set(node.inputs)) == 2:
+            yield Repair("wrong_setting", "it takes the difference the other way", node, order=(1, 0))
         joins = node.op == "cat" and node.dtype == "float32" and len(set(node.inputs)) == len(node.inputs)
         count = len(node.inputs) if joins else 0
         every = list(permutations(range(count)))[1:] if count < (6 if len(node.shape) == 2 else 4) else []

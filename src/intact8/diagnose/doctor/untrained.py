@@ -112,7 +112,10 @@ def _of_length_one(sim: Simulation) -> list[Finding]:
     found = []
     for name, weight in layers.items():
         rows = sim.tensors[weight].detach().double().flatten(1)
-        if len(rows) >= LEAST // 8 and rows.shape[1] > 1 and bool(((rows.norm(dim=1) - 1).abs() < ALMOST).all()):
+        lengths = rows.norm(dim=1)
+        if int((lengths == 0).sum()) <= 1:  # the row of padding
+            lengths = lengths[lengths > 0]
+        if len(lengths) >= LEAST // 8 and rows.shape[1] > 1 and bool(((lengths - 1).abs() < ALMOST).all()):
             message = f"every row of {weight} has the length 1, as where weight normalization's lengths are lost"
             found.append(weight_finding("wrong_weights", name, message, lengths=1.0))
     return found if 2 * len(found) < len(layers) else []

@@ -207,16 +207,29 @@ def _before_pixels(node: Node, weight: Tensor, graph: Graph, tensors: Mapping[st
 
 
 def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
-    """Yield the layer that reads two dimensions as one with these in the other order."""
+    """Yield the layer that reads two dimensions as one with these in the other order, behind a norm or not.
+
+    What merges neighbours reads the places of several, as one dimension or two, and their channels.
+    """
     before = unwrapped(graph, before)
-    shape = graph.nodes[before.inputs[0]].shape if before.op == "reshape" and len(before.shape) > 2 else ()
-    rows, columns = shape[-2:] if len(shape) == len(before.shape) + 1 else (None, None)
-    if not isinstance(rows, int) or not isinstance(columns, int) or weight.dim() != 2 or 1 in (rows, columns):
-        return
-    if weight.shape[1] == rows * columns:
-        text = f"its weight is taken as made for {columns} × {rows} numbers, not {rows} × {columns}"
-        changed = weight.reshape(len(weight), columns, rows).transpose(1, 2).flatten(1)
-        yield Repair("wrong_weights", text, node, {node.params["weight"]: changed.contiguous()})
+    while before.op.endswith("_norm") or (before.op == "reshape" and _keeps_last(graph, before)):
+        before = unwrapped(graph, graph.nodes[before.inputs[0]])
+    merged = before.op in ("reshape", "cat") and len(before.shape) > 2 and weight.dim() == 2
+    shape = graph.nodes[before.inputs[0]].shape if merged else ()
+    if before.op == "cat":
+        shape = (*shape[:-1], len(before.inputs), shape[-1]) if merged else ()
+    for places in (1, 2):
+        sizes = known(shape[-1 - places :])
+        rows, columns = (math.prod(sizes[:-1]), sizes[-1]) if len(sizes) == 1 + places else (1, 1)
+        if 1 not in (rows, columns) and weight.shape[1] == rows * columns == before.shape[-1]:
+            text = f"its weight is taken as made for {columns} × {rows} numbers, not {rows} × {columns}"
+            changed = weight.reshape(len(weight), columns, rows).transpose(1, 2).flatten(1)
+            yield Repair("wrong_weights", text, node, {node.params["weight"]: changed.contiguous()})
+
+
+def _keeps_last(graph: Graph, node: Node) -> bool:
+    """Return whether the last dimension of what is reshaped stays what it is."""
+    return graph.nodes[node.inputs[0]].shape[-1:] == node.shape[-1:]
 
 
 def _heads(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[Repair]:
