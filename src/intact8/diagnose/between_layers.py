@@ -204,8 +204,10 @@ class _Choice:
     def _smoothed(self, recipe: Recipe) -> tuple[Recipe, _Made | None]:
         """Return the recipe, or one that rescales channels where outputs are far from float, and much nearer so;
         running it takes no longer but where float operations read the channels."""
+        if recipe.smooth or not self.sim.weight_points:
+            return recipe, None
         nearness, made = self._nearness(recipe)
-        if recipe.smooth or nearness >= SUSPICIOUS or not self.sim.weight_points:
+        if nearness >= SUSPICIOUS:
             return recipe, made
         for smoothed in _possible(self.sim, [replace(recipe, smooth="auto")]):
             nearer, other = self._nearness(smoothed)

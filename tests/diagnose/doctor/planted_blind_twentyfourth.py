@@ -808,7 +808,6 @@ plant, right = asking(Case, FAULTS, build)
 MISSED: dict[str, str] = {
     "basket_difference_the_other_way": "the other way gives a quarter of the loss back, too little to tell",
     "wood_loud_values": "what takes a channel back behind attention is not seen where queries and values are one layer",
-    "speaker_variance_from_squares": "float32 itself cancels, so that the simulation is said not to be the model",
     "speaker_digital_silence": "inputs with another mean give some answers back, and few frames make that mean",
     "sleep_sampled_twice_as_fast": "the dilation of all convolutions, doubled, makes up for signals of twice the rate",
 }

@@ -23,7 +23,14 @@ from intact8.diagnose.doctor.exploded import exploded
 from intact8.diagnose.doctor.findings import noise_findings
 from intact8.diagnose.doctor.float_causes import FLOAT_CAUSES
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
-from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, emptied, stale_batch_norm
+from intact8.diagnose.doctor.network_checks import (
+    cancelled,
+    check_confidence,
+    dead_channels,
+    emptied,
+    mismatch,
+    stale_batch_norm,
+)
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.tensor_statistics import TensorStats, observe
@@ -484,6 +491,34 @@ def test_dead_channels_are_counted() -> None:
     bed = Bed(model, torch.randn(64, 3, 4, 4))
     (found,) = dead_channels(bed.sim.graph, bed.sim.weight_points, bed.seen)
     assert (found.place, found.evidence["dead"]) == ("0", 2)
+
+
+class Squares(nn.Module):
+    """Standard deviations as the mean of squares less the squared mean, of numbers that lie around one."""
+
+    def __init__(self, around: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.fc = nn.Conv1d(4, 8, 3), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        nn.init.normal_(self.norm.weight, mean=1.0, std=0.1)
+        nn.init.constant_(self.norm.bias, around)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x))
+        y = y.square().mean(2) - y.mean(2).square()
+        z: Tensor = self.fc(y.clamp(min=1e-6).sqrt())
+        return z
+
+
+@pytest.mark.parametrize("around", [0.0, 300.0])
+def test_a_difference_of_which_float32_leaves_little_explains_what_differs_by_little(around: float) -> None:
+    bed = Bed(Squares(around), torch.randn(64, 4, 200))
+    doubts = mismatch(check_confidence(bed.network, bed.sim, bed.data))
+    assert [f.cause for f in doubts] == ["float_mismatch"] * (around > 0)
+    told = cancelled(bed.sim, bed.data, doubts)
+    assert [(f.cause, f.place) for f in told] == [("cancellation", "sub")] * (around > 0)
+    other = [replace(f, evidence={"relative_error": 1.0}) for f in doubts]
+    assert cancelled(bed.sim, bed.data, other) == other
 
 
 def test_filters_of_zeros_are_a_proof() -> None:

@@ -39,6 +39,7 @@ from intact8.diagnose.doctor.input_checks import conspicuous_inputs
 from intact8.diagnose.doctor.model_checks import unread
 from intact8.diagnose.doctor.network_checks import (
     batch_dependence,
+    cancelled,
     check_confidence,
     dead_channels,
     dead_gains,
@@ -119,7 +120,8 @@ def examine(
     stale = stale_batch_norm(network, sim.graph, data)
     if stale and not stale_batch_norm(network, sim.graph, calibration):
         stale = []  # the data are unlike those the network was trained and calibrated on
-    findings = [*known, *mismatch(confidence), *batch_dependence(network, ranked, sim.graph), *stale]
+    doubts = [*mismatch(confidence), *batch_dependence(network, ranked, sim.graph)]
+    findings = [*known, *cancelled(sim, ranked, doubts), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings = [f for f in findings if f.cause != "dead_channels" or not reads_nothing_new(seen, f.place)]
     counted = emptied(dead_channels(sim.graph, sim.weight_points, seen), sim.graph, sim.tensors)

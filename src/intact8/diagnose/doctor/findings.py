@@ -131,7 +131,8 @@ def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
         if finding in stale:  # the first of them is where the network was changed
             noise, place = loudest, places.get(finding.place, len(places))
         grave = SEVERITIES.index(finding.severity)
-        return grave, finding.cause not in IN_WEIGHTS, -noise, rank, place
+        shown = finding.cause in IN_WEIGHTS or "terms" in finding.evidence  # whatever is rounded
+        return grave, not shown, -noise, rank, place
 
     first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES and not follows(f)]
     if any(f.severity == "error" and f.place == CALIBRATION for f in findings):  # weights are equalized by these data

@@ -22,7 +22,7 @@ from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import along_samples, source_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
-from intact8.diagnose.executors import unquantized
+from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.opset.op import Array
 from intact8.placement.place import Placed
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
@@ -42,6 +42,10 @@ STALE, CERTAIN = 0.45, 0.6
 """How far a batch norm's statistics must be off to be suspicious, and to be stale for sure: the root of the mean square
 over channels of the shift of means, in standard deviations, and of twice the mean logarithm of the ratio of deviations.
 On held-out data of eleven trained networks it was 0.31 at most, 0.1 in most of them."""
+
+CANCELS, ROUNDINGS = 1000.0, 32.0
+"""How many times as large as their difference terms are from which float32 cancels, and by how many roundings of these
+terms, relative to the difference, outputs may differ then: sums and what is behind add up several."""
 
 DEAD_SHARE, MOSTLY_DEAD = 0.1, 0.5
 """A smaller share of dead channels than the first is usual; from the second on the layer says little."""
@@ -121,6 +125,39 @@ def batch_dependence(network: FloatNetwork, samples: Samples, graph: Graph) -> l
     remedy = "look for a softmax, a mean or a norm that runs along dimension 0, the samples"
     evidence = {"relative_change": worst}
     return [Finding("batch_dependence", NETWORK, "error", message, remedy, evidence=evidence)]
+
+
+def cancelled(sim: Simulation, samples: Samples, doubts: Sequence[Finding]) -> list[Finding]:
+    """Return small doubts about the simulation or batches, or in their place the difference that explains them.
+
+    Of two numbers that are thousands of times as large as their difference, as a mean of squares and a squared mean
+    are, float32 leaves little of it; and another order of sums, in the simulation or another batch, another little.
+    """
+    changes = [f.evidence.get("relative_error", f.evidence.get("relative_change", 0.0)) for f in doubts]
+    if not doubts:
+        return []
+    compute, worst, place = FloatExecutor(sim.tensors), CANCELS, ""
+    with unquantized(sim), torch.no_grad():
+        inputs = samples.batches[0].inputs
+        values = dict(zip(sim.graph.inputs, inputs, strict=True))
+        for node in sim.graph.sized(inputs):
+            if node.name not in values:
+                given = [values[name] for name in node.inputs]
+                values[node.name] = y = compute(node, given)
+                if node.op == "sub" and y.is_floating_point():
+                    size = float(y.double().square().mean())
+                    terms = min(float(x.double().square().mean()) for x in given)
+                    if terms > worst**2 * size > 0:
+                        worst, place = (terms / size) ** 0.5, node.name
+    if not place or max(changes) > ROUNDINGS * worst * 2.0**-24:
+        return [*doubts]
+    message = (
+        f"its terms are {worst:.3g} times as large as their difference, of which float32 leaves few digits: another "
+        f"order of sums changes outputs by {max(changes):.1%}"
+    )
+    remedy = "subtract the mean first: the variance is the mean of (x - mean)², not of x² less the squared mean"
+    evidence = {"terms": worst, "changes": max(changes)}
+    return [Finding("cancellation", place, "error", message, remedy, evidence=evidence)]
 
 
 def stale_batch_norm(network: FloatNetwork, graph: Graph, samples: Samples) -> list[Finding]:

@@ -225,6 +225,7 @@ def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[
             text = f"its weight is taken as made for {columns} × {rows} numbers, not {rows} × {columns}"
             changed = weight.reshape(len(weight), columns, rows).transpose(1, 2).flatten(1)
             yield Repair("wrong_weights", text, node, {node.params["weight"]: changed.contiguous()})
+            break
 
 
 def _keeps_last(graph: Graph, node: Node) -> bool:
