@@ -31,6 +31,9 @@ OFF_BOTH = (
 )
 """What to do about a channel that is an offset."""
 
+TAKEN_BACK = 'smooth = "auto" (rescale channels into the next weights), or look for what wrote these weights'
+"""What to do about something large with which float answers are right, as weights behind take it back."""
+
 BY_DESIGN = frozenset({"bound", "lengths", "zeros", "tied", "unread"})
 """Entries of the evidence of layers that a network which answers well may have by design."""
 
@@ -173,7 +176,8 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
             finding = replace(finding, severity="note")  # some are dead in any network
         elif not wrong and answers is not None and finding.cause in ("exploded_weight", "exploded_channel"):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
-            finding = replace(finding, message=message, evidence={**finding.evidence, "right": answers.score})
+            evidence = {**finding.evidence, "right": answers.score}
+            finding = replace(finding, message=message, remedy=TAKEN_BACK, evidence=evidence)
             if "offset" in finding.evidence:
                 message = f"{message}: its values hardly differ, and biases behind take back what they have in common"
                 finding = replace(finding, cause="large_bias", message=message, remedy=OFF_BOTH)

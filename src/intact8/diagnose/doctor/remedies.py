@@ -85,7 +85,8 @@ def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tupl
         yield "one scale per channel", _weights(recipe, weights, sim, granularity="per_channel")
     if cause in ("outlier_channel", "channel_imbalance", "input_imbalance"):
         yield "equalize", replace(recipe, equalize=True)
-    if cause in ("outlier_channel", "outlier_weight", "channel_imbalance", "input_imbalance"):
+    large = cause in ("outlier_channel", "outlier_weight", "channel_imbalance", "input_imbalance")
+    if large or "right" in finding.evidence:
         yield "smooth", replace(recipe, smooth=recipe.smooth or "auto")
     if cause == "bias_shift":
         yield "bias correction", replace(recipe, bias_correction=True)

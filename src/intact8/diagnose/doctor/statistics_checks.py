@@ -51,7 +51,7 @@ def behind_statistics(
             changed = answered_with(sim, samples, fit[0], answers.targets)
             # Statistics of other inputs make them fit as well; only the right inputs give right answers.
             prepared = fit[0].cause == INPUTS_ARE_WRONG
-            if prepared and (changed is None or answers.targets.score(changed) <= answers.score):
+            if prepared and (changed is None or not answers.improved_by(answers.targets.score(changed))):
                 fit = None
             elif changed is not None:
                 given = _output(_renewed(network, samples, [name]), samples, answers.targets)
