@@ -418,7 +418,8 @@ def test_weights_have_the_scales_that_their_observer_gives() -> None:
     nn.init.normal_(layer.weight)
     for observer in ("minmax", "mse"):
         weight = Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer=observer, bits=4)
-        sim, _ = quantized(layer, torch.randn(32, 256), intact8.Recipe(weight=weight, portable=False))
+        recipe = intact8.Recipe(weight=weight, portable=False, between_layers="integer")  # nothing is chosen
+        sim, _ = quantized(layer, torch.randn(32, 256), recipe)
         (point,) = sim.weight_points.values()
         expected = weight_scales(layer.weight.detach().numpy(), point.lo, point.hi, observer, portable=False)
         found[observer] = point.scale.numpy().ravel()
