@@ -389,7 +389,8 @@ def test_shortcuts_merged_into_weights_have_not_exploded() -> None:
     assert any(trial.remedy == "smooth" and trial.accepted for trial in report.trials)
     with torch.no_grad():
         model[4].weight[3, 5, 0, 1] = 500.0
-    found = [f.place for f in exploded(Bed(model, x).sim, Bed(model, x).seen) if f.cause == "exploded_weight"]
+    bed = Bed(model, x)
+    found = [f.place for f in exploded(bed.sim, bed.seen) if f.cause == "exploded_weight"]
     assert found == ["4"]
 
 

@@ -18,7 +18,7 @@ from intact8.diagnose.doctor.repair import Repair
 from intact8.diagnose.doctor.repairs import repairs
 from intact8.diagnose.doctor.report import Finding
 from intact8.diagnose.doctor.samples import Samples, gather
-from intact8.diagnose.doctor.structural_repairs import together
+from intact8.diagnose.doctor.structural_repairs import grouped, together
 from intact8.diagnose.doctor.trials import Repaired, tried_repairs
 from intact8.diagnose.doctor.untrained import untrained
 
@@ -36,7 +36,7 @@ class Bed:
 
     def offered(self) -> dict[str, Any]:
         found = list(repairs(self.sim, self.samples))
-        return {r.text: r for r in [*found, *together(found, self.sim.graph)]}
+        return {r.text: r for r in [*found, *together(grouped(found), self.sim.graph)]}
 
     def said(self) -> Finding:
         answers = answers_of(FloatOutputs(self.sim, self.samples, None), self.samples, 1)

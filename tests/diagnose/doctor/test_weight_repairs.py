@@ -88,31 +88,33 @@ class Blocks(nn.Module):
 
 
 class Neighbours(nn.Module):
-    """Four neighbours become one behind a norm, by a reshape or by a join of slices, and are subtracted."""
+    """Four neighbours become one behind a norm, and what they give is subtracted."""
 
-    def __init__(self, joins: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.joins, self.norm, self.reduction = joins, nn.LayerNorm(20), nn.Linear(20, 6, bias=False)
+        self.norm, self.reduction = nn.LayerNorm(20), nn.Linear(20, 6, bias=False)
         self.fc = nn.Linear(6, 5)
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.7)
 
+    def merged(self, x: Tensor) -> Tensor:
+        return x.view(-1, 2, 2, 2, 2, 5).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 20)
+
+    def difference(self, one: Tensor, other: Tensor) -> Tensor:
+        return one - other
+
     def forward(self, x: Tensor) -> Tensor:
-        if self.joins:
-            x = torch.cat([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], -1).flatten(1, 2)
-        else:
-            x = x.view(-1, 2, 2, 2, 2, 5).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 20)
-        y = self.reduction(self.norm(x))
-        z: Tensor = self.fc((y[:, 0] - y[:, 1:].mean(1)).relu())
+        y = self.reduction(self.norm(self.merged(x)))
+        z: Tensor = self.fc(self.difference(y[:, 0], y[:, 1:].mean(1)).relu())
         return z
 
 
 class Joined(Neighbours):
     """The same by a join of slices."""
 
-    def __init__(self) -> None:
-        super().__init__(joins=True)
+    def merged(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], -1).flatten(1, 2)
 
 
 def unfolded(net: Any) -> None:
@@ -219,18 +221,22 @@ FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
 }
 
 
-SIZES = {Separate: (6, 8), Grouped: (8, 6, 6), Upsampling: (8, 6, 6), Reader: (1, 4, 7), Blocks: (8,)}
-SIZES |= {Neighbours: (4, 4, 5), Joined: (4, 4, 5)}
+SIZES = {
+    Separate: (6, 8),
+    Grouped: (8, 6, 6),
+    Upsampling: (8, 6, 6),
+    Reader: (1, 4, 7),
+    Blocks: (8,),
+    Neighbours: (4, 4, 5),
+    Joined: (4, 4, 5),
+}
 """Of a sample."""
 
 
 def test_a_difference_the_other_way() -> None:
     class Other(Neighbours):
-        def forward(self, x: Tensor) -> Tensor:
-            x = x.view(-1, 2, 2, 2, 2, 5).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 20)
-            y = self.reduction(self.norm(x))
-            z: Tensor = self.fc((y[:, 1:].mean(1) - y[:, 0]).relu())
-            return z
+        def difference(self, one: Tensor, other: Tensor) -> Tensor:
+            return other - one
 
     torch.manual_seed(1)
     good, bad, x = Neighbours().eval(), Other().eval(), torch.randn(256, 4, 4, 5)

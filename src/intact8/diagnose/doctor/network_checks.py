@@ -22,10 +22,11 @@ from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import along_samples, source_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
-from intact8.diagnose.executors import FloatExecutor, unquantized
+from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
 from intact8.placement.place import Placed
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
+from intact8.simulation.quantized_tensor import Value, real
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import output_first
 
@@ -136,19 +137,17 @@ def cancelled(sim: Simulation, samples: Samples, doubts: Sequence[Finding]) -> l
     changes = [f.evidence.get("relative_error", f.evidence.get("relative_change", 0.0)) for f in doubts]
     if not doubts:
         return []
-    compute, worst, place = FloatExecutor(sim.tensors), CANCELS, ""
+    worst, place = CANCELS, ""
+
+    def visit(node: Node, inputs: list[Value], output: Value) -> None:
+        nonlocal worst, place
+        if node.op == "sub" and (y := real(output)).is_floating_point():
+            size, *terms = (float(x.double().square().mean()) for x in (y, *map(real, inputs)))
+            if min(terms) > worst**2 * size > 0:
+                worst, place = (min(terms) / size) ** 0.5, node.name
+
     with unquantized(sim), torch.no_grad():
-        inputs = samples.batches[0].inputs
-        values = dict(zip(sim.graph.inputs, inputs, strict=True))
-        for node in sim.graph.sized(inputs):
-            if node.name not in values:
-                given = [values[name] for name in node.inputs]
-                values[node.name] = y = compute(node, given)
-                if node.op == "sub" and y.is_floating_point():
-                    size = float(y.double().square().mean())
-                    terms = min(float(x.double().square().mean()) for x in given)
-                    if terms > worst**2 * size > 0:
-                        worst, place = (terms / size) ** 0.5, node.name
+        sim.run(list(samples.batches[0].inputs), visit=visit)
     if not place or max(changes) > ROUNDINGS * worst * 2.0**-24:
         return [*doubts]
     message = (

@@ -53,6 +53,9 @@ MOST_COLUMNS = 64
 MOST_KINDS = 8
 """Kinds of layers up to which any two and three of them are put right together."""
 
+Groups = Mapping[tuple[str, ...], list[Repair]]
+"""Repairs that do the same: by cause and text, and by these and the kind of layer or shape of input."""
+
 RENEWED = "its batch norm gets the statistics of its inputs"
 """A repair that makes up for too much where it is made everywhere."""
 
@@ -79,19 +82,19 @@ def otherwise(sim: Simulation, samples: Samples, nodes: Sequence[Node]) -> Itera
     yield from _offsets(sim, samples)
 
 
-def together(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
+def together(groups: Groups, graph: Graph) -> list[Repair]:
     """Return repairs of one kind put together: of layers whose names differ in numbers only, of all layers, and of all
     inputs of one shape."""
-    return _each_once(_groups(repairs).items(), graph)
+    return _each_once(groups.items(), graph)
 
 
-def of_several_kinds(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
+def of_several_kinds(groups: Groups, graph: Graph) -> list[Repair]:
     """Return repairs of weights put together of two or three kinds of layers, as queries and values, of few.
 
     Tools that convert weights know layers by their names, and forget some of these.
     """
     kinds: dict[tuple[str, ...], list[list[Repair]]] = defaultdict(list)
-    for (cause, text, *kind), members in _groups(repairs).items():
+    for (cause, text, *kind), members in groups.items():
         if cause == "wrong_weights" and kind:
             kinds[cause, text].append(members)
     several = [
@@ -104,8 +107,8 @@ def of_several_kinds(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
     return _each_once(several, graph)
 
 
-def _groups(repairs: Sequence[Repair]) -> dict[tuple[str, ...], list[Repair]]:
-    """Return repairs that do the same: by cause and text, and by these and the kind of layer or shape of input."""
+def grouped(repairs: Sequence[Repair]) -> Groups:
+    """Return repairs that do the same, for :func:`together` and :func:`of_several_kinds`."""
     groups: dict[tuple[str, ...], list[Repair]] = defaultdict(list)
     for repair in repairs:
         alone = not repair.others and not repair.also and "elsewhere" not in repair.text

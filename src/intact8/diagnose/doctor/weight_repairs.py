@@ -214,10 +214,10 @@ def _merged(node: Node, weight: Tensor, before: Node, graph: Graph) -> Iterator[
     before = unwrapped(graph, before)
     while before.op.endswith("_norm") or (before.op == "reshape" and _keeps_last(graph, before)):
         before = unwrapped(graph, graph.nodes[before.inputs[0]])
-    merged = before.op in ("reshape", "cat") and len(before.shape) > 2 and weight.dim() == 2
-    shape = graph.nodes[before.inputs[0]].shape if merged else ()
+    merges = before.op in ("reshape", "cat") and len(before.shape) > 2 and weight.dim() == 2
+    shape = graph.nodes[before.inputs[0]].shape if merges else ()
     if before.op == "cat":
-        shape = (*shape[:-1], len(before.inputs), shape[-1]) if merged else ()
+        shape = (*shape[:-1], len(before.inputs), *shape[-1:])
     for places in (1, 2):
         sizes = known(shape[-1 - places :])
         rows, columns = (math.prod(sizes[:-1]), sizes[-1]) if len(sizes) == 1 + places else (1, 1)
