@@ -442,16 +442,20 @@ class OfEach(nn.Module):
         batch, channels, height, width = x.shape
         if self.how == "search":
             return F.conv2d(x.reshape(1, batch * channels, height, width), x[:, :, 1:3, 1:4], groups=batch)[0, :, None]
-        weight = (self.weight * (self.style(z) + 1).view(batch, 1, 3, 1, 1)).view(batch * 3, 3, 3, 3)
+        style = self.style(z)
+        weight = (self.weight * (style + 1).view(batch, 1, 3, 1, 1)).view(batch * 3, 3, 3, 3)
         flat = x.reshape(1, batch * channels, height, width)
+        if self.how == "rows":
+            y = F.conv1d(flat.flatten(2), weight.flatten(2), style.flatten(), stride=2, groups=batch)
+            return y.view(batch, 3, -1)
         if self.how == "larger":
             y = F.conv_transpose2d(flat, weight, stride=2, padding=1, groups=batch)
         else:
-            y = F.conv2d(flat, weight, padding=1, stride=2, groups=batch)
+            y = F.conv2d(flat, weight, style.reshape(-1), padding=1, stride=2, groups=batch)
         return y.view(batch, 3, *y.shape[2:])
 
 
-@pytest.mark.parametrize("how", ["search", "larger", "smaller"])
+@pytest.mark.parametrize("how", ["search", "larger", "smaller", "rows"])
 def test_convolutions_in_as_many_groups_as_samples_follow_the_batch(how: str) -> None:
     model = OfEach(how).eval()
     captured = capture(model, (torch.randn(2, 3, 6, 5), torch.randn(2, 4)))

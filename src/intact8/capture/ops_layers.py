@@ -57,11 +57,11 @@ def with_computed_weight(
     groups, kernel = (rest[-1] if rest else 1), weight.shape[2:]
     if isinstance(padding, str):
         return NotImplemented
-    if isinstance(groups, torch.SymInt):
-        return each_with_its_own(x, weight, bias, groups, (stride, padding, dilation))
     if len(kernel) == 1:
         high = ([one, *spatial(given, 1)] for one, given in ((1, stride), (0, padding), (1, dilation)))
         return with_computed_weight(x.unsqueeze(2), weight.unsqueeze(2), bias, *high, groups).squeeze(2)
+    if isinstance(groups, torch.SymInt):
+        return each_with_its_own(x, weight, bias, groups, (stride, padding, dilation))
     (sh, sw), (ph, pw), (dh, dw) = (spatial(v, 2) for v in (stride, padding, dilation))
     rows = (x.shape[2] + 2 * ph - dh * (kernel[0] - 1) - 1) // sh + 1
     columns = F.unfold(x, kernel, (dh, dw), (ph, pw), (sh, sw))
@@ -79,9 +79,9 @@ def of_each_group(channels: Any, groups: Any) -> int:
 
 def each_with_its_own(x: Tensor, weight: Tensor, bias: Tensor | None, groups: torch.SymInt, how: Any) -> Any:
     """Compute a convolution in as many groups as there are samples, which stand side by side as the channels of one:
-    every sample has weights of its own."""
+    every sample has weights of its own, and biases."""
     of_each = of_each_group(weight.shape[0], groups)
-    if x.shape[0] != 1 or bias is not None or len(weight.shape) != 4:
+    if x.shape[0] != 1:
         return NotImplemented
     count = x.shape[1] // weight.shape[1]
     (sh, sw), (ph, pw), (dh, dw) = (spatial(v, 2) for v in how)
@@ -89,6 +89,7 @@ def each_with_its_own(x: Tensor, weight: Tensor, bias: Tensor | None, groups: to
     samples = x.reshape(count, weight.shape[1], *x.shape[2:])
     columns = F.unfold(samples, weight.shape[2:], (dh, dw), (ph, pw), (sh, sw))
     y = torch.matmul(weight.reshape(count, of_each, -1), columns)
+    y = y if bias is None else y + bias.reshape(count, of_each, 1)
     return y.reshape(1, count * of_each, height, -1)
 
 
