@@ -270,6 +270,36 @@ def test_the_batch_may_be_named_and_changes_anyway(batch: Any) -> None:
     assert captured.graph.dynamic_batch and captured.graph.dimensions == {}
 
 
+class Experts(nn.Module):
+    """A mixture of experts as in Mistral's own code: each computes the tokens that chose it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.gate = nn.Embedding(9, 8), nn.Linear(8, 3, bias=False)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 6), nn.SiLU(), nn.Linear(6, 8)) for _ in range(3))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table(tokens)
+        flat = x.view(-1, 8)
+        shares, chosen = torch.topk(self.gate(flat), 2)
+        y = torch.zeros_like(flat)
+        for i, expert in enumerate(self.experts):
+            row, k = torch.where(chosen == i)
+            y[row] += shares.softmax(1)[row, k, None] * expert(flat[row])
+        return y.view_as(x)
+
+
+def test_experts_compute_the_tokens_of_texts_of_any_number_and_length() -> None:
+    torch.manual_seed(0)
+    model = Experts().eval()
+    captured = capture(model, (torch.randint(9, (2, 5)),), dynamic_shapes={"tokens": {1: "length"}})
+    assert captured.graph.nodes["tokens"].shape == (None, "length")
+    for batch, length in ((1, 1), (3, 9)):
+        tokens = torch.randint(9, (batch, length))
+        found = run_float(captured.graph, captured.tensors(), captured.flatten((tokens,)))
+        torch.testing.assert_close(found[captured.graph.outputs[0]], model(tokens), rtol=1e-4, atol=1e-5)
+
+
 def test_lengths_that_are_sums_of_others_are_followed() -> None:
     captured = capture(Joined(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {1: "sequence"}})
     assert captured.graph.nodes[captured.graph.outputs[0]].shape == (None, "2*sequence+2", 4)

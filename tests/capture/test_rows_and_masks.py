@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from intact8.capture import capture
@@ -138,6 +139,90 @@ def test_elements_that_come_back_to_the_places_of_their_mask(function: Function)
     torch.manual_seed(0)
     captured = check(Made(function), torch.randn(4, 8))
     assert captured.graph.dynamic_batch
+
+
+WEIGHTS = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0)) / 3
+
+
+def experts(x: Tensor) -> Tensor:
+    """As in Mistral's own code."""
+    share, chosen = torch.topk(x[:, :4], 2)
+    y = torch.zeros_like(x)
+    for i, weight in enumerate(WEIGHTS):
+        row, k = torch.where(chosen == i)
+        y[row] += share[row, k, None] * F.silu(F.linear(x[row], weight))
+    return y
+
+
+def experts_added(x: Tensor) -> Tensor:
+    """As in older versions of transformers."""
+    share, chosen = torch.topk(x[:, :4], 2)
+    y, masks = torch.zeros_like(x), F.one_hot(chosen, 4).permute(2, 1, 0)
+    for mask, weight in zip(masks, WEIGHTS, strict=True):
+        k, row = torch.where(mask)
+        y.index_add_(0, row, F.linear(x[row], weight).relu_() * share[row, k, None])
+    return y
+
+
+def layers_of_rows(x: Tensor) -> Tensor:
+    y, mask = x * 1, x[:, 0] > 0
+    z = F.layer_norm(F.linear(x[mask], WEIGHTS[0], WEIGHTS[1, 0]), (8,)) @ WEIGHTS[1]
+    z += x.amax(1)[mask].unsqueeze(1)
+    y[mask] = z.softmax(1) * z.mean(1, keepdim=True)
+    return y
+
+
+def places_of_rows(x: Tensor) -> Tensor:
+    y = x * 1
+    places = (x[:, 0] > 0).nonzero().squeeze(1)
+    y[places] = F.linear(y[places], WEIGHTS[2])
+    places = (x[:, 1] > 0).nonzero()[:, 0]
+    return y.index_add(0, places, torch.sqrt(y[places].abs() + 1))
+
+
+def places_of_parts(x: Tensor) -> Tensor:
+    y, z = x.unflatten(1, (2, 4)) * 1, x.unflatten(1, (4, 2))
+    row, part = torch.where(y.sum(2) > 0)
+    y[row, part] = F.linear(y[row, part], WEIGHTS[0, :4, :4]) + z[row, 0, part][:, None] + x[row][:, :4]
+    part, row = torch.where(z.transpose(0, 1).sum(2) > 0.5)
+    z = z.index_put((row, part), z.flip(1)[row, part] / 2, accumulate=True)
+    return torch.cat([y.flatten(1), z.flatten(1)], 1)
+
+
+def numbers_in_places(x: Tensor) -> Tensor:
+    y = x.unflatten(1, (2, 4)) * 1
+    y[torch.where(y > 0.5)] = 0.5
+    y[torch.where(y.sum(2) > 0)[0]] = torch.arange(4.0)
+    return y
+
+
+CHOSEN = [experts, experts_added, layers_of_rows, places_of_rows, places_of_parts, numbers_in_places]
+
+
+@pytest.mark.parametrize("function", CHOSEN)
+def test_rows_that_come_back_to_the_places_in_which_a_mask_is_true(function: Function) -> None:
+    torch.manual_seed(0)
+    captured = check(Made(function), torch.randn(5, 8))
+    assert captured.graph.dynamic_batch
+
+
+def _in_the_columns(x: Tensor) -> Tensor:
+    row, column = torch.where(x > 0)
+    y = torch.zeros(8)
+    y[column] = x[row, column]
+    return y
+
+
+def _of_all_rows(x: Tensor) -> Tensor:
+    y, row = x * 1, torch.where(x[:, 0] > 0)[0]
+    y[row] = x[row].softmax(0)
+    return y
+
+
+@pytest.mark.parametrize("function", [_in_the_columns, _of_all_rows, lambda x: x[torch.where(x > 0)]])
+def test_rows_that_go_elsewhere_are_refused(function: Function) -> None:
+    with pytest.raises(CaptureError, match="how many places are true is only known when the model runs"):
+        capture(Made(function), torch.randn(4, 8))
 
 
 def _elsewhere(x: Tensor) -> Tensor:

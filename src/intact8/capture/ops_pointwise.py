@@ -443,7 +443,8 @@ def where(c: Call) -> Value:
     if "self" not in c.args:
         what = "the size of a tensor depends on the data"
         why = "how many places are true is only known when the model runs, and programs have tensors of known sizes"
-        raise c.error(what, why=why, remedy="use the mask itself: x[mask] = 0 in the place of x[torch.where(mask)] = 0")
+        remedy = "keep all rows and the mask: y + mask[:, None] * f(x) in the place of y[i] += f(x[i]), i = torch.where(mask)"
+        raise c.error(what, why=why, remedy=remedy)
     dtype = c.builder.dtype_of_meta(c.fx)
     if dtype == "bool":
         return _choice(c, c["self"], c["other"], condition)

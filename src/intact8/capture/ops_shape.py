@@ -343,7 +343,7 @@ def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
 
 def over_samples(c: Call, x: Value, shape: Sequence[Dim], sizes: Sequence[Any] | None = None) -> Value:
     """Record an expand of what does not depend on the input, where the shape has it over samples: once for each, or
-    several times, as often as samples are divided (into windows, heads).
+    several times, as often as samples are divided (into windows, heads, or steps of any number).
 
     ``sizes`` are those of torch, with symbols; the output's where none are given.
     """
@@ -353,14 +353,15 @@ def over_samples(c: Call, x: Value, shape: Sequence[Dim], sizes: Sequence[Any] |
         return expanded(c, x, [], shape)
     axis, known = axes[0], c.builder.batch_input
     size = c.builder.expression(sizes[axis])
-    times = next((t for t in (size / s for s in c.builder.batch_symbols) if t.is_Integer), None)
+    found = (c.builder.size_of(size / symbol) for symbol in c.builder.batch_symbols)
+    times = next((n for n in found if n is not None), None)
     if known is None or times is None or len(axes) > 1:
         raise c.mixes("a constant is expanded to a size computed from the batch size")
     if times == 1:
         return expanded(c, x, [known], shape)
     before, after = c.shape(x)[:axis], c.shape(x)[axis + 1 :]
     thin = c.reshape(x, [*before, 1, 1, *after])
-    wide = expanded(c, thin, [known], [*shape[:axis], None, int(times), *shape[axis + 1 :]])
+    wide = expanded(c, thin, [known], [*shape[:axis], None, times, *shape[axis + 1 :]])
     return c.reshape(wide, shape)
 
 

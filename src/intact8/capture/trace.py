@@ -16,15 +16,16 @@ from torch.export.graph_signature import InputKind
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
+from intact8.capture.chosen_rows import write_whole
 from intact8.capture.constants import Derived, Fixed, unread_writes
 from intact8.capture.dynamic_shapes import FIXED_SIZES, LIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
 from intact8.capture.flat_rows import index_samples
 from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
-from intact8.capture.masked_writes import write_whole
 from intact8.capture.names import rename
 from intact8.capture.other_sizes import agreeing_sizes
+from intact8.capture.partial_functions import hide_arguments
 from intact8.capture.pytree import (
     HoldsSpecs,
     InputLayout,
@@ -403,6 +404,7 @@ def _build(
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
+    hide_arguments(program.graph_module)
     write_whole(program.graph_module)
     index_samples(program.graph_module)
     unread = unread_writes(program.graph)
