@@ -443,7 +443,7 @@ def where(c: Call) -> Value:
     if "self" not in c.args:
         what = "the size of a tensor depends on the data"
         why = "how many places are true is only known when the model runs, and programs have tensors of known sizes"
-        remedy = "keep all rows and the mask: y + mask[:, None] * f(x) in the place of y[i] += f(x[i]), i = torch.where(mask)"
+        remedy = "keep all rows and a mask: y + mask[:, None] * f(x) in place of y[i] += f(x[i]) with i = torch.where(mask)"
         raise c.error(what, why=why, remedy=remedy)
     dtype = c.builder.dtype_of_meta(c.fx)
     if dtype == "bool":
