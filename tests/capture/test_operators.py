@@ -79,7 +79,7 @@ IMAGE = {
     "clamp_min": lambda x, m: x.clamp(min=-0.25),
     "clamp_max": lambda x, m: torch.clamp_max(x, 0.25),
     "hardtanh": lambda x, m: F.hardtanh(x, -0.3, 0.4),
-    "leaky": lambda x, m: F.leaky_relu(x, 0.2),
+    "leaky": lambda x, m: F.leaky_relu(x, 0.2) + F.prelu(x, torch.tensor(0.3)),
     "rrelu": lambda x, m: F.rrelu(x),
     "glu": lambda x, m: F.glu(x, 1),
     "softmax": lambda x, m: x.softmax(-1) + F.log_softmax(x, 1),

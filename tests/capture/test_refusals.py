@@ -51,10 +51,14 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
         (lambda m, x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
         (
             lambda m, x: torch.linalg.svdvals(x) * x.sum(),
-            "a decomposition of a computed matrix .operator aten._linalg_svd",
+            "a decomposition of a computed matrix .operator aten.linalg_svdvals",
         ),
         (lambda m, x: x[x > 0], "depends on the data.*aten.index.*a mask chooses"),
-        (lambda m, x: x[torch.where(x > 0)], "depends on the data.*aten.where.*how many places are true.*x.mask. = 0"),
+        (lambda m, x: x[torch.where(x > 0)], "depends on the data.*aten.where.*how many places are true.*mask"),
+        (
+            lambda m, x: torch.bincount(x.long().abs().flatten()).float(),
+            "depends on the data.*aten.bincount.*how many values",
+        ),
         (counts, "changes 1.0.count"),
         (lambda m, x: torch.polygamma(3, x), "aten.polygamma"),
         (lambda m, x: x + torch.rand_like(x), "random numbers"),
@@ -71,6 +75,7 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
         "svd",
         "mask",
         "places",
+        "bincount",
         "state",
         "polygamma",
         "random",
@@ -93,8 +98,9 @@ def test_refused_with_the_module_path(function: Any, message: str) -> None:
         (lambda m, x: x * len(x), "this operation needs a fixed batch size"),
         (lambda m, x: x * torch.tensor(x.shape[0]), "scalar_tensor.default needs a fixed batch size"),
         (lambda m, x: torch.eye(x.shape[0]) @ x, "a constant as long as the batch"),
+        (lambda m, x: x.masked_scatter(x > 0, x.flip(1)), "needs a fixed batch size .operator aten.masked_scatter"),
     ],
-    ids=["range", "len", "tensor", "eye"],
+    ids=["range", "len", "tensor", "eye", "masked_scatter"],
 )
 def test_what_depends_on_the_number_of_samples_fixes_it_with_a_note(function: Any, message: str) -> None:
     captured = capture(wrapped(function), torch.randn(3, 4))

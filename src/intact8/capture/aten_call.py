@@ -282,7 +282,9 @@ class Call:
 
     @property
     def operator(self) -> str:
-        """The name that errors give, with its namespace."""
+        """The name that errors give, with its namespace: that of what the model calls, also for parts of a formula."""
+        if "operator" in self.fx.meta:
+            return str(self.fx.meta["operator"])
         return full_name(self.fx) if operator_name(self.fx) == self.op else f"aten.{self.op}"
 
     def error(self, what: str, *, why: str = "", remedy: str = ELSEWHERE) -> CaptureError:

@@ -86,6 +86,7 @@ def traced(call: Call, run: Callable[..., Any], examples: list[Tensor]) -> torch
         raise call.error(f"the operator {call.fx.target} is not supported", why=reason) from error
     for node in graph.graph.nodes:
         node.meta |= {key: call.fx.meta.get(key) for key in ("nn_module_stack", "stack_trace")}
+        node.meta["operator"] = call.operator
     return graph
 
 

@@ -287,10 +287,18 @@ def chosen(c: Call) -> CaptureError:
     return c.error("the size of a tensor depends on the data", why=why, remedy=remedy)
 
 
-@handles("bincount masked_select nonzero _unique2 unique_dim unique_consecutive _to_sparse")
+@handles("masked_select nonzero _to_sparse")
 def masked_select(c: Call) -> Value:
-    """Refuse what gives as many elements as the data say."""
+    """Refuse what gives as many elements as a mask has that are true."""
     raise chosen(c)
+
+
+@handles("bincount _unique2 unique_dim unique_consecutive")
+def unique(c: Call) -> Value:
+    """Refuse what gives as many elements as there are values in the data."""
+    why = "how many values there are is only known when the model runs, and programs have tensors of known sizes"
+    remedy = "count known values, F.one_hot(x, n).sum(0), or keep its module in torch: intact8.split(model, data)"
+    raise c.error("the size of a tensor depends on the data", why=why, remedy=remedy)
 
 
 def without_masks(c: Call) -> list[Any]:

@@ -175,8 +175,11 @@ def _limits(limits: Sequence[float | None], dtype: str) -> list[float | None]:
 
 @handles("prelu _prelu_kernel")
 def prelu(c: Call) -> Value:
-    """Record a PReLU with known slopes."""
-    return c.emit("prelu", c["self"], params=c.params(weight=c["weight"]))
+    """Record a PReLU with known slopes, one for each channel or one for all."""
+    slopes = c["weight"]
+    if isinstance(slopes, Tensor) and not slopes.ndim:
+        slopes = slopes.reshape(1)
+    return c.emit("prelu", c["self"], params=c.params(weight=slopes))
 
 
 @handles("leaky_relu rrelu")
@@ -443,7 +446,9 @@ def where(c: Call) -> Value:
     if "self" not in c.args:
         what = "the size of a tensor depends on the data"
         why = "how many places are true is only known when the model runs, and programs have tensors of known sizes"
-        remedy = "keep all rows and a mask: y + mask[:, None] * f(x) in place of y[i] += f(x[i]) with i = torch.where(mask)"
+        remedy = (
+            "keep all rows and a mask: y + mask[:, None] * f(x) in place of y[i] += f(x[i]) with i = torch.where(mask)"
+        )
         raise c.error(what, why=why, remedy=remedy)
     dtype = c.builder.dtype_of_meta(c.fx)
     if dtype == "bool":

@@ -785,4 +785,4 @@ def first_lines(error: BaseException, count: int = 3) -> str:
     themselves."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lines = [kept for line in lines if (kept := ADVICE.split(line)[0].strip())]
-    return " ".join(lines[:count]) or type(error).__name__
+    return " ".join(lines[:count]).rstrip(".") or type(error).__name__
