@@ -168,7 +168,14 @@ def layers_of_rows(x: Tensor) -> Tensor:
     y, mask = x * 1, x[:, 0] > 0
     z = F.layer_norm(F.linear(x[mask], WEIGHTS[0], WEIGHTS[1, 0]), (8,)) @ WEIGHTS[1]
     z += x.amax(1)[mask].unsqueeze(1)
-    y[mask] = z.softmax(1) * z.mean(1, keepdim=True)
+    y[mask] = z.softmax(1) * z.mean(1, keepdim=True) + torch.log(F.linear(x[mask], WEIGHTS[2]).square().sum(1))[:, None]
+    return y
+
+
+def logarithms_of_layers(x: Tensor) -> Tensor:
+    y, z = torch.ones_like(x), F.linear(x, WEIGHTS[0])
+    row, column = torch.where(z > 0.2)
+    y[row, column] = 1 / (z - 0.1)[row, column].sqrt()
     return y
 
 
@@ -196,7 +203,15 @@ def numbers_in_places(x: Tensor) -> Tensor:
     return y
 
 
-CHOSEN = [experts, experts_added, layers_of_rows, places_of_rows, places_of_parts, numbers_in_places]
+CHOSEN = [
+    experts,
+    experts_added,
+    layers_of_rows,
+    logarithms_of_layers,
+    places_of_rows,
+    places_of_parts,
+    numbers_in_places,
+]
 
 
 @pytest.mark.parametrize("function", CHOSEN)

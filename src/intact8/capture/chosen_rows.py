@@ -263,15 +263,15 @@ def _by_row(node: Node) -> bool:
 
 
 def _dims(node: Node) -> list[int]:
-    """Return the dimensions along which an operator works, counted from the end; [0] where they are not told."""
-    given: Any = node.args[1] if len(node.args) > 1 else [0]
+    """Return the dimensions along which an operator works, counted from the end: all, where they are not told."""
+    given: Any = node.args[1] if len(node.args) > 1 else None
     rank = _rank(node.args[0]) + (node.target is aten.unsqueeze.default)
-    return [dim if dim < 0 else dim - rank for dim in (given if isinstance(given, (list, tuple)) else [given])]
+    dims = [given] if isinstance(given, int) else given or range(rank)
+    return [dim if dim < 0 else dim - rank for dim in dims]
 
 
 def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
     whole = dict[Node, Node]()
-    partial = [node for node in found if partial_argument(node) is not None]
 
     def among(node: Node, rank: int) -> Node:
         """Return the mask as wide as what it chooses from."""
@@ -286,16 +286,17 @@ def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
         given: Any = node.args
         choice = _choice(node)
         if node.target is aten.index.Tensor and choice is not None:
-            x = choice.aligned(node, given[0])
-            if partial:
-                whole[node] = added_like(node, aten.where.ScalarOther, among(node, _rank(x)), x, harmless(partial))
-            else:
-                whole[node] = added_like(node, aten.clone.default, x)
+            whole[node] = added_like(node, aten.clone.default, choice.aligned(node, given[0]))
         elif node.target not in WRITES:
             args, kwargs = torch.fx.map_arg((given, node.kwargs), lambda n: whole.get(n, n))
             if node.target in ALONG:
                 dims = _dims(node)
                 args = (args[0], dims if isinstance(given[1], (list, tuple)) else dims[0], *args[2:])
+            place = partial_argument(node)
+            if place is not None and given[place] in whole:
+                of = args[place]
+                hidden = added_like(node, aten.where.ScalarOther, among(node, _rank(of)), of, harmless([node]))
+                args = (*args[:place], hidden, *args[place + 1 :])
             target = _functional(node) if writes_in_place(node.target) else node.target
             whole[node] = added_like(node, target, *args, **kwargs)
             if writes_in_place(node.target):
