@@ -270,6 +270,59 @@ def test_the_batch_may_be_named_and_changes_anyway(batch: Any) -> None:
     assert captured.graph.dynamic_batch and captured.graph.dimensions == {}
 
 
+class Graphs(nn.Module):
+    """A layer of a graph network: a mean over the neighbours, by a list of edges or by a matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        h = self.linear(x)
+        if edges.is_floating_point():
+            return (edges / edges.sum(1, keepdim=True).clamp(min=1)) @ h
+        zeros, ones = torch.zeros(x.shape[0]), torch.ones(edges.shape[1])
+        degree = zeros.index_add(0, edges[1], ones).clamp(min=1)
+        return torch.zeros_like(h).index_add_(0, edges[1], h[edges[0]]) / degree[:, None]
+
+
+def graph_of(nodes: int, matrix: bool) -> tuple[Tensor, Tensor]:
+    edges = (torch.rand(nodes, nodes) < 0.3).float() if matrix else torch.randint(nodes, (2, 3 * nodes + 1))
+    return torch.randn(nodes, 4), edges
+
+
+@pytest.mark.parametrize("matrix", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+def test_rows_that_are_no_batch_may_change(matrix: bool, asked: bool) -> None:
+    """Where they are named, or differ in the data; the same integers on every engine."""
+    torch.manual_seed(0)
+    model, data = Graphs().eval(), [graph_of(n, matrix) for n in range(10, 40)]
+    wanted = {"x": {0: Dim("nodes", max=40)}, "edges": {1: Dim("edges", max=199)}} if asked and not matrix else None
+    if matrix and asked:
+        with pytest.raises(InputError, match="nodes is dimension 0 of x, and dimension 1 of edges"):
+            intact8.quantize(model, data, dynamic_shapes={"x": {0: "nodes"}, "edges": {1: "nodes"}})
+        return
+    program = intact8.quantize(model, data, dynamic_shapes=wanted)
+    names = ["nodes", "edges"] if asked else ["rows", "rows"] if matrix else ["x_0", "edges_1"]
+    shapes = [program.tensors[name].shape for name in program.inputs]
+    assert shapes == [(names[0], 4), (names[0] if matrix else 2, names[1])]
+    for nodes in (1, 12):
+        x = graph_of(nodes, matrix)
+        found = torch.as_tensor(program.run(*x))
+        assert found.shape == (nodes, 3) and (found - model(*x)).abs().max() < 0.1
+        assert intact8.verify(program, x).mismatches == 0
+
+
+def test_rows_that_are_no_batch_stay_where_the_model_counts_them() -> None:
+    class Counts(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.cumsum(0) @ torch.ones(len(x), len(x))[:4]
+
+    captured = capture(Counts(), (torch.randn(5, 4),), dynamic_shapes={"x": {0: "nodes"}})
+    assert captured.graph.nodes["x"].shape == (5, 4)
+    assert any(note.startswith("dimension 0 is the example's: ") for note in captured.notes)
+
+
 class Experts(nn.Module):
     """A mixture of experts as in Mistral's own code: each computes the tokens that chose it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     """Return dimensions that differ between the first batches of ``data``.
 
     Sizes that are the same in every batch have one name: "sequence" where there is only one, that of an input and its
-    dimension where there are several.
+    dimension where there are several. Dimension 0 is the batch; where that differs, it has a name in ``rows``, for
+    models that take no batch.
 
     Args:
         model: names its inputs.
@@ -56,17 +58,31 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     for key in keys:
         found = [s[key] for s in shapes if key in s]
         if len(found) == len(looked) and len({len(s) for s in found}) == 1:
-            sizes |= {(key, axis): tuple(s[axis] for s in found) for axis in range(1, len(found[0]))}
+            sizes |= {(key, axis): tuple(s[axis] for s in found) for axis in range(len(found[0]))}
     differing = {place: lengths for place, lengths in sizes.items() if len(set(lengths)) > 1}
-    groups = list(dict.fromkeys(differing.values()))
+    beside = {place: lengths for place, lengths in differing.items() if place[1]}
+    found_beside = _named(beside, "sequence")
+    if len(beside) == len(differing):
+        return found_beside, data
+    return replace(found_beside, rows=_named(differing, "rows")), data
+
+
+def _named(differing: Mapping[tuple[str, int], tuple[int, ...]], single: str) -> Dynamic:
+    """Return dimensions with names: those of equal sizes have one; ``single`` where all have.
+
+    Args:
+        differing: (input, dimension) → its sizes, batch by batch.
+        single: the name where all dimensions are of equal sizes.
+    """
     names: dict[str, dict[int, str]] = {}
     seen: dict[str, tuple[int, ...]] = {}
+    groups = list(dict.fromkeys(differing.values()))
     for (key, axis), lengths in differing.items():
         first = next(place for place, other in differing.items() if other == lengths)
-        name = "sequence" if len(groups) == 1 else re.sub(r"\W", "_", f"{first[0]}_{first[1]}")
+        name = single if single and len(groups) == 1 else re.sub(r"\W", "_", f"{first[0]}_{first[1]}")
         names.setdefault(key, {})[axis] = name
         seen[name] = tuple(sorted(set(lengths)))
-    return Dynamic(names, {}, found=True, seen=seen), data
+    return Dynamic(names, {}, found=True, seen=seen)
 
 
 def _shapes(batch: Any, layout: InputLayout) -> dict[str, tuple[int, ...]]:

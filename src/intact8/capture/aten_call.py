@@ -44,7 +44,10 @@ reductions by EXTREMES."""
 
 EXTREMES = frozenset({"amax", "amin", "none"})
 
-PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
+PER_SAMPLE = (
+    "rewrite it to work on each sample alone, with samples along dimension 0 of every input; where dimension 0 is no "
+    'batch, as the nodes of a graph, name it: dynamic_shapes={"x": {0: "nodes"}}'
+)
 """Remedies that many refusals have."""
 
 

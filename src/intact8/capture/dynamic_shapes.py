@@ -36,12 +36,15 @@ class Dynamic:
         found: the dimensions were found in data, not asked for: they are given up, with a note, where the model does
             not allow them.
         seen: name → the sizes that were found.
+        rows: the same with names for dimension 0 of inputs, for models whose rows depend on one another, so that it is
+            no batch: nodes of a graph, say. None where nobody has named it and all data have one size there.
     """
 
     names: Mapping[str, Mapping[int, str]]
     bounds: Mapping[str, tuple[int, int | None]]
     found: bool = False
     seen: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    rows: Dynamic | None = None
 
     def limited(self, least: int) -> Dynamic:
         """Return the same, found in data, with limits: as many as asked for, or as the largest size that was found."""
@@ -63,7 +66,7 @@ class Dynamic:
 
         Example:
             >>> Dynamic.of({"x": {0: "batch", 1: Dim("sequence", min=1, max=512)}})
-            Dynamic(names={'x': {1: 'sequence'}}, bounds={'sequence': (1, 512)}, found=False, seen={})
+            Dynamic(names={'x': {1: 'sequence'}}, bounds={'sequence': (1, 512)}, found=False, seen={}, rows=None)
         """
         if isinstance(dynamic_shapes, Dynamic):
             return dynamic_shapes
@@ -72,6 +75,8 @@ class Dynamic:
         names: dict[str, dict[int, str]] = {}
         bounds: dict[str, tuple[int, int | None]] = {}
         batches: dict[str, str] = {}  # name of a dimension 0 → its input
+        rows: dict[str, str] = {}  # input → name of its dimension 0, where that is not "batch"
+        limits: dict[str, tuple[int, int | None]] = {}
         for key, dims in (dynamic_shapes or {}).items():
             if not isinstance(dims, Mapping):
                 raise _refused(f"{key!r} has {dims!r:.60}, not a dict of dimensions")
@@ -82,6 +87,9 @@ class Dynamic:
                     free = dim in ("batch", Dim.AUTO, Dim.DYNAMIC) or getattr(dim, "__name__", "") == "batch"
                     batches.setdefault("batch" if free else _name(dim), key)
                     names.setdefault(key, {})
+                    if not free:
+                        rows[key] = _name(dim)
+                        limits |= {} if isinstance(dim, str) else {rows[key]: _bounds(dim)}
                     continue
                 # One that is computed of another (``past + 1``) is found to be so by capture.
                 name = re.sub(r"\W", "_", f"{key}_{axis}") if type(dim) is DERIVED else _name(dim)
@@ -97,7 +105,10 @@ class Dynamic:
                         why="the batch is dimension 0 of every input",
                         remedy="give the model inputs with samples along dimension 0, and transpose them inside of it",
                     )
-        return Dynamic(names, bounds)
+        if not rows:
+            return Dynamic(names, bounds)
+        whole = {key: {**({0: rows[key]} if key in rows else {}), **axes} for key, axes in names.items()}
+        return Dynamic(names, bounds, rows=Dynamic(whole, {**limits, **bounds}))
 
 
 def _name(dim: Any) -> str:

@@ -209,46 +209,71 @@ def _capture(
     register_inputs((args, kwargs))
     check_model(model, args, kwargs)
     layout, wanted = InputLayout.of(model, args, kwargs), Dynamic.of(dynamic_shapes)
-    named = _leaves(layout, wanted, args, kwargs)
     example = Example(model, args, kwargs, layout)
     with without_sparse(model), evaluating(model):
-        if not named:
-            return _any_batch(example, dynamic_batch, {}, wanted)
-        places = ", ".join(
-            f"{name} (dimension {axis} of {key})" for key, dims in wanted.names.items() for axis, name in dims.items()
-        )
-        note = f"may change from call to call: {places}"
-        # Constants as long as a dimension that was found in data get a length that suits most, or what was seen.
-        usual, seen = wanted.limited(USUAL_LENGTH), wanted.limited(1)
-        attempts = [wanted, usual, *([seen] if seen != usual else [])] if wanted.found else [wanted]
-        for at, tried in enumerate(attempts):
-            try:
-                captured = _any_batch(example, dynamic_batch, named, tried)
-                limits = ", ".join(f"{name} up to {most}" for name, (_, most) in tried.bounds.items())
-                more = [f"{note}; {limits}" if limits else note]
-                said = {name for name, (_, most) in wanted.bounds.items() if most is not None} | wanted.seen.keys()
-                chosen = [
-                    f"{name} up to {most}" for name, (_, most) in tried.bounds.items() if most and name not in said
-                ]
-                if chosen:
-                    more.append(f"{LIMITED}: {' and '.join(chosen)}")
-                return replace(captured, notes=(*captured.notes, *more))
-            except LimitError as error:
-                refused: CaptureError = error
-                asked = wanted.bounds.get(error.name, (1, None))[1]
-                limited = None if asked is not None else _with_limit(error, tried, example, named)
-                if limited is not None:
-                    attempts.insert(at + 1, limited)
-                elif not wanted.found:
-                    raise
-            except CaptureError as error:
-                if not wanted.found:
-                    raise
-                refused = error
-                if tried is wanted:
-                    break
-        note = f"{FIXED_SIZES}: {places}: {refused}"
-        captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
+        if wanted.rows is None:
+            return _of_any_size(example, dynamic_batch, wanted)
+        return _of_any_rows(example, dynamic_batch, wanted, wanted.rows)
+
+
+def _of_any_rows(example: Example, dynamic_batch: bool, wanted: Dynamic, rows: Dynamic) -> Captured:
+    """Return the graph of a model with a batch along dimension 0; where it takes none, with names for dimension 0."""
+    captured, refused = None, None
+    try:
+        captured = _of_any_size(example, dynamic_batch, wanted)
+        if not dynamic_batch or captured.graph.dynamic_batch or SAMPLES in captured.graph.dimensions:
+            return captured
+    except CaptureError as error:
+        refused = error
+    try:
+        return _of_any_size(example, False, rows, give_up=False)
+    except CaptureError as error:
+        if captured is None:
+            raise refused or error from None
+        return replace(captured, notes=(*captured.notes, f"dimension 0 is the example's: {error}"))
+
+
+def _of_any_size(example: Example, dynamic_batch: bool, wanted: Dynamic, *, give_up: bool = True) -> Captured:
+    """Return the graph of a model for all sizes of the dimensions that are wanted; where these were found in data and
+    cannot change, they are given up with a note, unless ``give_up`` is False."""
+    named = _leaves(example.layout, wanted, example.args, example.kwargs)
+    if not named:
+        return _any_batch(example, dynamic_batch, {}, wanted)
+    places = ", ".join(
+        f"{name} (dimension {axis} of {key})" for key, dims in wanted.names.items() for axis, name in dims.items()
+    )
+    note = f"may change from call to call: {places}"
+    # Constants as long as a dimension that was found in data get a length that suits most, or what was seen.
+    usual, seen = wanted.limited(USUAL_LENGTH), wanted.limited(1)
+    attempts = [wanted, usual, *([seen] if seen != usual else [])] if wanted.found else [wanted]
+    for at, tried in enumerate(attempts):
+        try:
+            captured = _any_batch(example, dynamic_batch, named, tried)
+            limits = ", ".join(f"{name} up to {most}" for name, (_, most) in tried.bounds.items())
+            more = [f"{note}; {limits}" if limits else note]
+            said = {name for name, (_, most) in wanted.bounds.items() if most is not None} | wanted.seen.keys()
+            chosen = [f"{name} up to {most}" for name, (_, most) in tried.bounds.items() if most and name not in said]
+            if chosen:
+                more.append(f"{LIMITED}: {' and '.join(chosen)}")
+            return replace(captured, notes=(*captured.notes, *more))
+        except LimitError as error:
+            refused: CaptureError = error
+            asked = wanted.bounds.get(error.name, (1, None))[1]
+            limited = None if asked is not None else _with_limit(error, tried, example, named)
+            if limited is not None:
+                attempts.insert(at + 1, limited)
+            elif not wanted.found:
+                raise
+        except CaptureError as error:
+            if not wanted.found:
+                raise
+            refused = error
+            if tried is wanted:
+                break
+    if not give_up:
+        raise refused
+    note = f"{FIXED_SIZES}: {places}: {refused}"
+    captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
     return replace(captured, notes=(*captured.notes, note))
 
 
@@ -618,7 +643,8 @@ def _placeholders(
             if not isinstance(val, Tensor):
                 feed.append(layout.fixed.get(at))
                 continue
-            symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt)
+            named = 0 in wanted.names.get(key, {})  # it is no batch, then
+            symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt) and not named
             if symbolic:
                 builder.environment = val.shape[0].node.shape_env  # type: ignore[attr-defined]
                 builder.symbols |= dict.fromkeys(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
