@@ -349,7 +349,7 @@ def foreign() -> dict[str, Any]:
         ("exported", "an ExportedProgram"),
         ("exported-module", "the module of an ExportedProgram"),
         ("traced", "TorchScript"),
-        ("holds-traced", "TorchScript"),
+        ("holds-traced", "^0: a part of the model is a TorchScript module"),
         ("observed", r"1 \(MinMaxObserver\): this model went through torch.ao"),
         ("dynamic", r"0 \(Linear\): this model went through torch.ao"),
     ],

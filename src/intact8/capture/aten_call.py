@@ -202,7 +202,10 @@ class Call:
             if isinstance(value, float) and not math.isfinite(value):
                 what = f"the number {value}"
                 why = f"programs hold finite numbers ({key} of {attrs.get('fn') or op})"
-                raise self.error(what, why=why, remedy="use a finite number, such as torch.finfo(torch.float32).max")
+                remedy = "use a finite number, such as torch.finfo(torch.float32).max"
+                if math.isnan(value):
+                    remedy = "keep a mask in its place: (x * mask).sum(1) / mask.sum(1) is the mean of what is chosen"
+                raise self.error(what, why=why, remedy=remedy)
             if isinstance(value, int) and abs(value) >= 1 << 63:
                 why = f"programs hold integers below 2⁶³ in size ({key} of {attrs.get('fn') or op})"
                 raise self.error(f"the number {value}", why=why, remedy="use torch.iinfo(torch.int64).min + 1")

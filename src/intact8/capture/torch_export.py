@@ -142,11 +142,14 @@ def require_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = f"the model is a {type(model).__name__}, not a torch.nn.Module"
         raise InputError(what, remedy="pass the module itself (not its state dict, class or file)" + _migration(model))
-    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        what = "the model is a TorchScript module, or holds one (torch.jit.script or torch.jit.trace made it)"
-        remedy = "pass the nn.Module it was made from; if it is quantized, call intact8.migrate(float_model, its file)"
-        raise InputError(what, remedy=remedy)
     for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"{'a part of the model' if name else 'the model'} is a TorchScript module"
+            why = "torch.jit.script or torch.jit.trace made it, and torch.export does not read these"
+            remedy = (
+                "use the nn.Module it was made from; if it is quantized, call intact8.migrate(float_model, its file)"
+            )
+            raise InputError(what, where=name, why=why, remedy=remedy)
         with ALONE:  # while another thread exports the model, its parameters are tensors without values
             reason = quantized_by(module)
         if reason:
