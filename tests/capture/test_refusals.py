@@ -364,6 +364,16 @@ def test_models_of_other_tools(name: str, message: str) -> None:
     assert [n.op for n in capture(stubs, torch.randn(2, 4)).graph] == ["input", "linear"]
 
 
+def test_layers_of_graphs_that_drop_loops_are_told_how_to_go_without() -> None:
+    class Layer(nn.Module):
+        def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+            return x[edges[:, edges[0] != edges[1]][0]]
+
+    Layer.__module__ = "torch_geometric.nn.conv"
+    with pytest.raises(CaptureError, match="add_self_loops = False and add them to the edges"):
+        capture(nn.ModuleList([Layer()])[0], (torch.randn(3, 4), torch.randint(3, (2, 9))))
+
+
 def test_a_forward_method_that_leaves_torch() -> None:
     with pytest.raises(CaptureError, match=r"test_refusals.py:\d+: the forward pass makes a NumPy array of a tensor"):
         capture(wrapped(lambda m, x: (x, [str(k) for k in x.argmax(1).numpy()])), torch.randn(3, 4))

@@ -284,6 +284,11 @@ def chosen(c: Call) -> CaptureError:
     """Return the error for tensors as long as the data say."""
     why = "how many elements a mask chooses is only known when the model runs, and programs have tensors of known sizes"
     remedy = "keep all elements and a mask (torch.where, masked_fill, sums of x * mask), or choose behind the model"
+    if "torch_geometric" in str(c.fx.meta.get("nn_module_stack")):
+        remedy = (
+            "where the layer adds loops, set its add_self_loops = False and add them to the edges, which gives the "
+            "same: torch_geometric.utils.add_remaining_self_loops"
+        )
     return c.error("the size of a tensor depends on the data", why=why, remedy=remedy)
 
 
