@@ -78,6 +78,7 @@ def behind_statistics(
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
         # In the first layer, of new statistics that give nothing back, the inputs are as likely where less is lost.
         first = _reads_input(graph, graph.nodes[place])
+        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
         if others or answers is None or not (answers.mostly_lost or (first and not answers.improved_by(renewed_score))):
             out.append(finding)
             continue
@@ -85,7 +86,8 @@ def behind_statistics(
         score = max(_score(renewed, samples, answers), renewed_score)
         if _norm_behind(graph, node) and not stale_batch_norm(renewed, graph, samples):
             most = 1 - ABOVE_CHANCE  # what comes behind the new statistics is that of training, too
-        if 1 - score < most * (1 - answers.score):
+        # What one thing put right gives back, and new statistics do not, is wrong for another reason.
+        if 1 - score < most * (1 - answers.score) or 1 - repaired < HEALED * (1 - score):
             out.append(finding)
             continue
         message = (
