@@ -54,7 +54,7 @@ def calibrate(
     outputs nearer (``room`` of the observer ``histogram``). Where that is not enough and ``portable="auto"``, weights
     that take all of 8 bits are tried, at last plain W8A8 itself (ranges from the least value to the largest, channels
     and biases as they are), and a warning tells of it. With ``between_layers="nearest"``, as ``recipes.accurate()`` has
-    it, less is rounded from the start where that brings outputs below 30 dB nearer. Nothing is chosen for a recipe
+    it, less is rounded from the start where that brings outputs below 32 dB nearer. Nothing is chosen for a recipe
     whose scales are trained, on several ranks, where a point is switched off, or from data that can be read only once
     (an iterator); ``between_layers="integer"`` rounds everything.
 

@@ -80,7 +80,7 @@ class Recipe:
             "float_residual": sums of two tensors are float32, so that a residual stream is not rounded; "float": all
             are, and only the weights and inputs of layers are rounded (plain W8A8); "auto": "integer", but
             calibration takes a more precise one where outputs are worse than plain W8A8 leaves them;
-            "nearest": the same, and takes what brings outputs below 30 dB nearer to float by 0.2 dB or more: residual
+            "nearest": the same, and takes what brings outputs below 32 dB nearer to float by 0.2 dB or more: residual
             sums and products of attention in float32, then everything.
         nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
             docs/arithmetic.md), so that a whole encoder is one integer program.
