@@ -79,7 +79,7 @@ def _named(differing: Mapping[tuple[str, int], tuple[int, ...]], single: str) ->
     groups = list(dict.fromkeys(differing.values()))
     for (key, axis), lengths in differing.items():
         first = next(place for place, other in differing.items() if other == lengths)
-        name = single if single and len(groups) == 1 else re.sub(r"\W", "_", f"{first[0]}_{first[1]}")
+        name = single if len(groups) == 1 else re.sub(r"\W", "_", f"{first[0]}_{first[1]}")
         names.setdefault(key, {})[axis] = name
         seen[name] = tuple(sorted(set(lengths)))
     return Dynamic(names, {}, found=True, seen=seen)
