@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
@@ -62,6 +63,6 @@ def added_like(like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
         node = like.graph.call_function(target, args, kwargs)
     given, named = torch.fx.map_arg((args, kwargs), lambda n: n.meta["val"])
     found = next(n.meta["val"] for n in like.all_input_nodes if isinstance(n.meta.get("val"), FakeTensor))
-    with found.fake_mode:
+    with found.fake_mode, enable_python_dispatcher():  # torch 2.8 has no products of symbolic sizes without
         node.meta = {**like.meta, "val": target(*given, **named)}
     return node
