@@ -22,13 +22,12 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from intact8.capture.constants import leaves, writes_in_place
+from intact8.capture.decompose import out_of_place
 from intact8.capture.fx_nodes import added_like, is_view, only_checked, written
-from intact8.capture.names import operator_name
-from intact8.capture.partial_functions import NOTS, elementwise, harmless, partial_argument
+from intact8.capture.partial_functions import NOTS, PUTS, elementwise, harmless, mask_of, partial_argument
 
 aten = torch.ops.aten
 
-PUTS = (aten.index_put.default, aten.index_put_.default)
 ADDS = (aten.index_add.default, aten.index_add_.default)
 WRITES = (*PUTS, *ADDS)
 
@@ -105,11 +104,9 @@ def _choice(node: Node) -> Choice | None:
         return Choice(found[0], (found[1],)) if found is not None else None
     if (node.target is not aten.index.Tensor and node.target not in PUTS) or node.kwargs or len(node.args) < 2:
         return None
+    if (mask := mask_of(node)) is not None:
+        return Choice(mask, tuple(range(_rank(mask))))
     indices: Any = node.args[1]
-    if len(indices) == 1 and isinstance(indices[0], Node):
-        value = indices[0].meta.get("val")
-        if isinstance(value, Tensor) and value.dtype == torch.bool:
-            return Choice(indices[0], tuple(range(value.ndim)))
     places = [_place(index) for index in indices]
     axes = tuple(place[1] for place in places if place is not None)
     masks = {place[0] for place in places if place is not None}
@@ -155,7 +152,8 @@ def _between(start: Node, choice: Choice) -> list[Node] | None:
     """Return the nodes from the choice of rows to where they are written, in order; None if they go elsewhere."""
     if start.target in WRITES:
         alike = _rank(_value(start)) <= _rank(start) - len(choice.axes)
-        return [start] if alike and not _is_mask(start) and _few_writes(start) else None
+        by_mask = start.target in PUTS and mask_of(start) is not None  # that is a choice between two already
+        return [start] if alike and not by_mask and _few_writes(start) else None
     found, pending = {start}, [start]
 
     def joins(node: Node) -> bool:
@@ -207,12 +205,6 @@ def _adds(node: Node) -> bool:
     return node.target in ADDS or (len(node.args) > 3 and bool(node.args[3]))
 
 
-def _is_mask(node: Node) -> bool:
-    """Return whether a node reads or writes what a mask itself chooses, in place of where it is true."""
-    indices: Any = node.args[1]
-    return node.target not in ADDS and indices[0].meta["val"].dtype == torch.bool
-
-
 def _chooses_by(node: Node, mask: Node) -> bool:
     """Return whether a node reads or writes what this mask chooses."""
     other = _choice(node)
@@ -234,17 +226,11 @@ def _mixed(node: Node, found: set[Node]) -> bool:
         return bool(found.intersection(leaves([*node.args[1:]])))
     if not writes_in_place(node.target):
         return False
+    target: Any = node.target
     into = node.args[0]
     near = (into, *into.users) if isinstance(into, Node) else ()
     seen = any(isinstance(other.target, torch._ops.OpOverload) and is_view(other.target) for other in near)
-    return into not in found or seen or _functional(node) is None
-
-
-def _functional(node: Node) -> Any:
-    """Return the operator that returns what another writes; None where there is none."""
-    target: Any = node.target
-    packet = getattr(aten, operator_name(node).removesuffix("_"), None)
-    return getattr(packet, target._overloadname, None)
+    return into not in found or seen or out_of_place(target) is None
 
 
 def _by_row(node: Node) -> bool:
@@ -295,9 +281,10 @@ def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
             place = partial_argument(node)
             if place is not None and given[place] in whole:
                 of = args[place]
-                hidden = added_like(node, aten.where.ScalarOther, among(node, _rank(of)), of, harmless([node]))
+                hidden = added_like(node, aten.where.ScalarOther, among(node, _rank(of)), of, harmless(node))
                 args = (*args[:place], hidden, *args[place + 1 :])
-            target = _functional(node) if writes_in_place(node.target) else node.target
+            target: Any = node.target
+            target = out_of_place(target) if writes_in_place(target) else target
             whole[node] = added_like(node, target, *args, **kwargs)
             if writes_in_place(node.target):
                 whole[given[0]] = whole[node]
@@ -313,7 +300,7 @@ def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
         gm.graph.erase_node(node)
     for node in reversed([*gm.graph.nodes]):
         place = node.target in (*PLACES, aten.nonzero.default, aten.unbind.int) or _place(node) is not None
-        if place and all(map(_asks_for_size, node.users)):
+        if place and all(map(_is_asserted, node.users)):
             _erase_sizes(node)
             gm.graph.erase_node(node)
     gm.recompile()
@@ -350,6 +337,6 @@ def _erase_sizes(node: Node) -> None:
         node.graph.erase_node(user)
 
 
-def _asks_for_size(node: Node) -> bool:
-    """Return whether a node reads a size alone, for assertions, or asserts a dtype."""
+def _is_asserted(node: Node) -> bool:
+    """Return whether a node is an assertion, or a size that only assertions read."""
     return only_checked(node) or node.target is aten._assert_tensor_metadata.default

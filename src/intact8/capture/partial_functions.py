@@ -18,7 +18,7 @@ from intact8.capture.names import operator_name
 
 aten = torch.ops.aten
 
-WRITES = (aten.index_put.default, aten.index_put_.default)
+PUTS = (aten.index_put.default, aten.index_put_.default)
 WHERES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
 FILLS = tuple(form for packet in (aten.masked_fill, aten.masked_fill_) for form in (packet.Scalar, packet.Tensor))
 
@@ -61,9 +61,9 @@ def _function(node: Node) -> str:
     return operator_name(node).removesuffix("_").removeprefix("special_")
 
 
-def harmless(nodes: list[Node]) -> float:
-    """Return a number that some partial functions are defined for, a whole one where that is possible."""
-    return 0.5 if any(_function(node) in OPEN for node in nodes) else 1
+def harmless(node: Node) -> float:
+    """Return a number that a partial function is defined for, a whole one where that is possible."""
+    return 0.5 if _function(node) in OPEN else 1
 
 
 def hide_arguments(gm: GraphModule) -> None:
@@ -78,7 +78,7 @@ def hide_arguments(gm: GraphModule) -> None:
             continue
         mask, where_true = chosen
         if _fits(mask, argument, node) and not written(mask) and _made_before(mask, node):
-            number = harmless([node])
+            number = harmless(node)
             form, sides = aten.where.ScalarSelf, (number, argument)
             if where_true:
                 form, sides = aten.where.ScalarOther, (argument, number)
@@ -86,8 +86,8 @@ def hide_arguments(gm: GraphModule) -> None:
     gm.recompile()
 
 
-def _mask(node: Node) -> Node | None:
-    """Return the mask by which a node writes into elements, of the first dimensions of a tensor; None for others."""
+def mask_of(node: Node) -> Node | None:
+    """Return the mask of a tensor's first dimensions by which a node reads or writes elements; None for others."""
     indices: Any = node.args[1]
     mask = indices[0] if len(indices) == 1 and isinstance(indices[0], Node) else None
     value = mask.meta.get("val") if mask is not None else None
@@ -122,7 +122,7 @@ def _chosen(start: Node) -> tuple[Node, bool] | None:
         node = pending.pop()
         seen.add(node)
         for user in node.users:
-            if user.target in (*WHERES, *FILLS, *WRITES):
+            if user.target in (*WHERES, *FILLS, *PUTS):
                 choice = _choice(user, node)
                 if choice is None:
                     return None
@@ -152,10 +152,10 @@ def _choice(user: Node, node: Node) -> tuple[Node, bool] | None:
     if user.target in WHERES:
         mask, where_true = given[0], given[1] is node
     else:
-        mask, where_true = _mask(user) if user.target in WRITES else given[1], False
+        mask, where_true = mask_of(user) if user.target in PUTS else given[1], False
         if given[0] is not node or mask is None:
             return None
-        if user.target in WRITES and mask.meta["val"].ndim != node.meta["val"].ndim:
+        if user.target in PUTS and mask.meta["val"].ndim != node.meta["val"].ndim:
             return None  # it chooses rows, and where() broadcasts along the first dimensions
     while mask.target in NOTS:
         mask, where_true = mask.args[0], not where_true

@@ -218,18 +218,18 @@ def _capture(
 
 def _of_any_rows(example: Example, dynamic_batch: bool, wanted: Dynamic, rows: Dynamic) -> Captured:
     """Return the graph of a model with a batch along dimension 0; where it takes none, with names for dimension 0."""
-    captured, refused = None, None
+    captured: Captured | CaptureError
     try:
         captured = _of_any_size(example, dynamic_batch, wanted)
         if not dynamic_batch or captured.graph.dynamic_batch or SAMPLES in captured.graph.dimensions:
             return captured
-    except CaptureError as error:
-        refused = error
+    except CaptureError as refused:
+        captured = refused
     try:
         return _of_any_size(example, False, rows, give_up=False)
     except CaptureError as error:
-        if captured is None:
-            raise refused or error from None
+        if isinstance(captured, CaptureError):
+            raise captured from None
         return replace(captured, notes=(*captured.notes, f"dimension 0 is the example's: {error}"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from intact8.diagnose.doctor.report import NETWORK, Finding
@@ -65,6 +65,11 @@ def refused(findings: Sequence[Finding]) -> dict[str, Any]:
         return {}
     reason = f"do not quantize this: the float network is already wrong ({first.place}: {first.cause})"
     return {"pays": False, "reason": reason}
+
+
+def repaired_score(known: Iterable[Finding]) -> float:
+    """Return the score that the best repair among findings gives; 0 without one."""
+    return max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
 
 
 def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Finding]:

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from intact8.capture.graph import Graph
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
-from intact8.diagnose.doctor.float_causes import COARSE, MOST, NEARLY_ALL, OF_LAYERS, OF_REPAIRS, PROOF, SAME, TRAIN_ON
+from intact8.diagnose.doctor.float_causes import (
+    COARSE,
+    MOST,
+    NEARLY_ALL,
+    OF_LAYERS,
+    OF_REPAIRS,
+    PROOF,
+    SAME,
+    TRAIN_ON,
+    repaired_score,
+)
 from intact8.diagnose.doctor.report import NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.statistics_checks import layer_before
@@ -58,7 +68,7 @@ def wrong_network(
     message, severity, evidence = "", "error", {}
     if answers is not None:
         targets, chance = answers.targets, answers.targets.chance()
-        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
+        repaired = repaired_score(known)
         right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
         if answers.guesses:
             message = f"{right}; guessing gives {chance:.1%}"

@@ -14,7 +14,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
 from intact8.diagnose.doctor.exploded import weight_finding
 from intact8.diagnose.doctor.fitting import fitting
-from intact8.diagnose.doctor.float_causes import PROOF, TRAIN_ON
+from intact8.diagnose.doctor.float_causes import PROOF, TRAIN_ON, repaired_score
 from intact8.diagnose.doctor.float_network import FloatNetwork
 from intact8.diagnose.doctor.network_checks import stale_batch_norm
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
@@ -78,7 +78,7 @@ def behind_statistics(
         others = [f for f in known if f.cause == "stale_batch_norm" and "recovers" in f.evidence and f is not finding]
         # In the first layer, of new statistics that give nothing back, the inputs are as likely where less is lost.
         first = _reads_input(graph, graph.nodes[place])
-        repaired = max((f.evidence["accuracy"][1] for f in known if "recovers" in f.evidence), default=0.0)
+        repaired = repaired_score(known)
         if others or answers is None or not (answers.mostly_lost or (first and not answers.improved_by(renewed_score))):
             out.append(finding)
             continue
