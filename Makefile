@@ -1,7 +1,7 @@
 # Everything happens in .venv; nothing is written outside this folder. Only python3 and pip are assumed.
 #   make demo    install and run the demonstration
 #   make test    install and run formatting, lint, types and tests, as continuous integration does
-#   make test-all   the same with the long versions of tests, the mutated files and all of torch's own test networks
+#   make test-all   the same with the slow tests (tests/slow.py), the long versions of tests, the mutated files and all of torch's own test networks
 #   make docs    the documentation site, in build/site
 #   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
 #   make release-check   dist/: an sdist and the wheel made from it, and what the checkers of packages say of both
@@ -40,7 +40,7 @@ test:
 # Two processes of one thread each use two cores better than one process of two threads. Each begins with one half of the
 # tests in their order, so that tests that share a preparation are in one process, and takes of the other's when done.
 units: lint browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not bench and not long and not slow"
 
 test-all: export TORCH_FAKE_TENSOR_DISPATCH_CACHE := 1
 test-all: checks

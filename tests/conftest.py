@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from tests.slow import listed
 
 from intact8.machine import cpu_features
 
@@ -41,6 +42,14 @@ gc.set_threshold(20_000, 10, 10)
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = listed()
+    for item in items:
+        if item.nodeid in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

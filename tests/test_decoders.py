@@ -126,7 +126,7 @@ def encoder_decoder(transformers: Any, name: str) -> Any:
     return transformers.WhisperForConditionalGeneration(config).eval()
 
 
-@pytest.mark.parametrize("name", ["whisper", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["whisper", "t5"])
 def test_a_decoder_that_reads_an_encoder(torchvision: ModuleType, name: str) -> None:
     model = encoder_decoder(pytest.importorskip("transformers"), name)
 

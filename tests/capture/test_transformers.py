@@ -14,7 +14,6 @@ from intact8.engines import available_engines
 
 from .encoder import call
 
-pytestmark = pytest.mark.slow
 ENGINES = [name for name in ("onednn", "onnxruntime", "openvino") if name in available_engines()]
 SMALL = {"vocab_size": 60, "max_position_embeddings": 40}
 

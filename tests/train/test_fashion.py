@@ -15,7 +15,6 @@ import intact8.train
 STEPS, BATCH = 60, 64
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize(
     ("kind", "scales"),

@@ -59,7 +59,6 @@ def test_the_block_fused_by_name_lost_its_relu() -> None:
     assert "+ (add" in finding.message and "the activation there is lost" in finding.message
 
 
-@pytest.mark.slow
 def test_a_stock_resnet_is_fine_here_and_not_in_eager_torch_ao(torchvision: Any) -> None:
     resnet = torchvision.models.resnet18(weights=None).eval()
     report = intact8.lint(resnet, data=torch.randn(2, 3, 64, 64))
