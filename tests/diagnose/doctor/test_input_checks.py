@@ -98,3 +98,21 @@ def test_texts_that_are_cut_are_named_and_short_ones_are_not() -> None:
     short = torch.cat([x[:, :8].masked_fill(torch.arange(8) >= lengths // 2, 0), torch.zeros_like(x[:, 8:])], 1)
     assert not found(short, answered(net, short).roll(1))  # wrong for another reason, and no text fills all places
     assert not found(cut, answered(net, cut))  # of a network that learned such texts
+
+
+def test_columns_that_nothing_is_known_of_at_the_end_are_named() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(24 * 4, 32), nn.Tanh(), nn.Linear(32, 5)).eval()
+    x = torch.randn(512, 24, 4)
+    with torch.no_grad():
+        net[3].weight.mul_(4)
+    unknown = x.clone()
+    unknown[:, 16:, 1:3] = 0.0
+
+    def found(given: Tensor, right: Tensor) -> list[str]:
+        return [f.message for f in findings(net, given, right) if "never changes" in f.message]
+
+    (message,) = found(unknown, answered(net, x))
+    assert "number 1, 2 of dimension 2 never changes in the last 8 of 24 steps along dimension 1" in message
+    assert not found(unknown, answered(net, unknown))  # of a network that learned such inputs
+    assert not found(x, answered(net, x).roll(1))

@@ -191,3 +191,32 @@ def test_numbers_that_stand_for_none() -> None:
     x[::3, 2:4] = -50
     finding = Bed(net, x, y).said()
     assert finding.place == "network" and "number 2 is -50, 3 is -50" in finding.message, str(finding)
+
+
+class Letters(nn.Module):
+    """Short texts by the numbers of their letters in ASCII, with nothing where they have ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.out = nn.Embedding(128, 16, padding_idx=0), nn.Linear(12 * 16, 5)
+        nn.init.normal_(self.out.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out(self.words(x).flatten(1))
+        return y
+
+
+def test_texts_in_capitals_and_a_row_of_padding() -> None:
+    net = Letters()
+    small = torch.randint(ord("a"), ord("z") + 1, (512, 12))
+    small = torch.where(torch.rand(512, 12) < 0.2, small - 32, small)
+    small = small.masked_fill(torch.arange(12) >= torch.randint(3, 13, (512, 1)), 0)
+    right = answered(net, small)
+    capitals = torch.where(small >= ord("a"), small - 32, small)
+    shouted = Bed(net, small, answered(net, capitals)).said()
+    assert shouted.place == "network" and "capitals for small letters, where A is 65" in shouted.message, str(shouted)
+    with torch.no_grad():
+        net.words.weight[0] = torch.randn(16)
+    filled = Bed(net, small, right).said()
+    assert filled.cause == "wrong_weights" and "its row 0, that of padding, holds zeros" in filled.message, str(filled)

@@ -621,3 +621,43 @@ def test_slopes_that_were_lost_are_told() -> None:
     nn.init.zeros_(net[1].weight)
     (found,) = (f for f in untrained(Bed(net, x).sim) if f.place == "1")
     assert found.cause == "wrong_weights" and "slopes of 0 only" in found.message
+
+
+def test_a_layer_made_for_its_inputs_in_reverse_order() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 5)).eval()
+    x = torch.randn(256, 12).cumsum(1)
+    right = answered(net, x)
+    with torch.no_grad():
+        net[0].weight.copy_(net[0].weight.flip(1).clone())
+    finding = Bed(net, x, right).said()
+    assert finding.place in ("0", "network") and "reverse order" in finding.message, str(finding)
+
+
+class Scaled(nn.Module):
+    """Residual blocks with a factor for every channel, as ConvNeXt and CaiT have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.gammas = nn.ParameterList(torch.rand(16) + 0.5 for _ in range(3))
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, gamma in zip(self.layers, self.gammas, strict=True):
+            x = x + layer(x).relu() * gamma
+        y: Tensor = self.fc(x)
+        return y
+
+
+def test_factors_of_zeros_are_told_and_not_that_channels_are_dead() -> None:
+    net = Scaled().eval()
+    x = torch.randn(256, 16)
+    right = answered(net, x)
+    with torch.no_grad():
+        net.gammas[1].zero_()
+    report = intact8.doctor(net, [(x[:128], right[:128]), (x[128:], right[128:])], remedies=False, seconds=0)
+    (told,) = [f for f in report.findings if "holds nothing but zeros" in f.message]
+    assert told.cause == "wrong_weights" and "gammas.1" in told.message
+    assert all(f.cause != "dead_channels" or f.place == "fc" for f in report.findings), str(report.findings)

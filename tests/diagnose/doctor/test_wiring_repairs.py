@@ -215,3 +215,51 @@ def test_a_causal_network_that_would_see_ahead_is_offered_that_with_reserve() ->
         offered = Bed(Causal(last).eval(), torch.randn(8, 4, 12)).offered()
         pads = [repair for text, repair in offered.items() if text.startswith("it pads")]
         assert pads and all(bool(repair.least) == least for repair in pads)
+
+
+class Patches(nn.Module):
+    """Two tokens before sixteen patches, with a table of positions, read by attention; and numbers made a table."""
+
+    def __init__(self, factor: float = 3.0, by_columns: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.factor, self.by_columns = factor, by_columns
+        self.tokens, self.places = nn.Parameter(torch.randn(1, 2, 8)), nn.Parameter(torch.randn(1, 18, 8))
+        self.keys, self.widen, self.fc = nn.Linear(8, 8), nn.Linear(8, 12), nn.Linear(4, 5)
+        for weight in (self.keys.weight, self.widen.weight, self.fc.weight):
+            nn.init.normal_(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.tokens.expand(len(x), -1, -1), x], 1) + self.places
+        y = (self.keys(x[:, :1]) @ x.transpose(1, 2)).softmax(-1) @ x
+        z = self.widen(y[:, 0]) * self.factor
+        table = z.reshape(-1, 4, 3).transpose(1, 2) if self.by_columns else z.reshape(-1, 3, 4)
+        found: Tensor = self.fc(table.tanh().amax(1))
+        return found
+
+
+def by_columns() -> Patches:
+    net = Patches()
+    with torch.no_grad():
+        net.places[:, 2:] = net.places[:, 2:].reshape(1, 4, 4, 8).transpose(1, 2).reshape(1, 16, 8).clone()
+    return net
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (by_columns, "its 4 × 4 rows are transposed"),
+        (lambda: Patches(factor=1 / 3), "it divides by 0.333 and does not multiply"),
+        (lambda: Patches(by_columns=True), "column by column"),
+    ],
+)
+def test_pictures_of_patches(wrong: Callable[[], Patches], text: str) -> None:
+    good, bad = Patches(), wrong()
+    torch.manual_seed(1)
+    x = torch.randn(512, 16, 8)
+    with torch.no_grad():
+        shift = good(x).mean(0)
+        good.fc.bias -= shift
+        bad.fc.bias -= shift
+    finding = Bed(bad, x, answered(good, x)).said()
+    assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)

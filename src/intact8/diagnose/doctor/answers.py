@@ -17,6 +17,9 @@ from intact8.diagnose.doctor.trials import standard_errors
 ABOVE_CHANCE = 0.2
 """Share of the way from guessing to always right that a network must have gone to have learned anything."""
 
+EXTREME = 10.0
+"""How many times as large as the usual sample's the scores of one are that is extreme."""
+
 ABOVE_MEAN = 0.05
 """The same where answers are numbers: the share of their variance; some cannot be foretold much better."""
 
@@ -111,6 +114,10 @@ def _judged(exact: FloatOutputs, targets: Targets) -> Answers | None:
     if not output.dim() or len(targets) != len(output):
         return None
     factor, losses = targets.tempered(output)
+    sizes = output.detach().flatten(1).abs().amax(1)
+    usual = (sizes <= EXTREME * sizes.median()).nonzero().reshape(-1)
+    if targets.classes and 2 * len(usual) > len(output) > len(usual):  # a few extreme samples say nothing of all scores
+        factor, _ = targets.at(usual, exact.samples.at(usual)).tempered(output[usual])
     renumbered, units = targets.renumbered(output), targets.units(output)
     informed = standard_errors(targets.prior_losses() - losses) if targets.classes and len(losses) > 1 else 0.0
     return Answers(targets.score(output), targets.confidence(output), targets, 1 / factor, renumbered, units, informed)

@@ -159,10 +159,12 @@ def _most_likely(
     if not answers.targets.classes and best.repair.cause == "wrong_scale":  # units of the answers, as likely
         last = [r for r in helping if r.repair.cause == "wrong_scale" and _is_last(sim.graph, r.repair.node)]
         best = next((r for r in last if not r.surely_worse(best)), best)
-    if best.repair.also:  # of what gives as much back, the least that is put right
+    if best.repair.also:  # of what gives as much back, the least that is put right, and of what there is already
         fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
-        best = min([best, *fewer], key=lambda r: len(r.repair.also))
-    if best.repair.node.op == "table":  # a function has no scale that could be wrong, but layers beside it have
+        best = min([best, *fewer], key=lambda r: (r.repair.inserted, len(r.repair.also)))
+    if (
+        best.repair.node.op == "table" and best.repair.cause == "wrong_scale"
+    ):  # a function has no scale that could be wrong, but layers beside it have
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
     # Classes numbered otherwise give any answers back that go by pairs, as those of images with red for blue do.
@@ -181,7 +183,8 @@ def _most_likely(
         place = found.repair.node.name
         return order.index(place), (place, found.repair.cause) not in errors
 
-    suspect = min((r for r in alike if r.repair.node.name in suspects), key=suspected, default=best)
+    changed = [r for r in alike if r.repair.inserted <= best.repair.inserted and r.repair.node.name in suspects]
+    suspect = min(changed, key=suspected, default=best)
     made_up = suspect.repair.cause in COMPENSATING and best.repair.cause not in COMPENSATING
     before = _comes_before(sim.graph, best.repair, suspect.repair)
     whole = best.share > ALL_OF_IT and best.share - suspect.share > 1 - ALL_OF_IT

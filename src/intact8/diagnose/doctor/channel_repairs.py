@@ -45,7 +45,7 @@ def statistics_of(
             add(sums, node.name, plain(bare, [x]) if bare.params else x, 1)
         if (node.op in AFFINE or node.op.endswith("_norm")) and len(node.shape) > 1:
             y = real(output)
-            add(squares, node.name, y, axis_of(node) % y.dim())
+            add(squares, node.name, y, axis_of(node, sim.graph) % y.dim())
 
     with unquantized(sim), torch.no_grad():
         for batch in samples:

@@ -53,7 +53,7 @@ def importance(
     """
     nodes, total = graph.nodes, np.zeros(channels)
     # A node, the axis of its channels, and for each of these the number of the tensor's, or −1 for another tensor's.
-    pending: list[tuple[str, int, Array]] = [(name, axis_of(nodes[name]), np.arange(channels))]
+    pending: list[tuple[str, int, Array]] = [(name, axis_of(nodes[name], graph), np.arange(channels))]
     seen: set[tuple[str, bytes]] = set()
     while pending:
         here, axis, numbers = pending.pop()

@@ -53,7 +53,7 @@ from intact8.diagnose.doctor.report import CALIBRATION, CalibrationQuality, Conf
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.statistics_checks import behind_statistics
 from intact8.diagnose.doctor.tensor_statistics import Statistics, observe
-from intact8.diagnose.doctor.untrained import ZEROS, untrained
+from intact8.diagnose.doctor.untrained import ZEROS, silenced, untrained
 from intact8.diagnose.doctor.weights import examine_weight
 from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity import sensitivity
@@ -130,7 +130,8 @@ def examine(
     findings += dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)})
     dead = [f for f in findings if f.cause == "dead_channels"]
     shown_by_weights = [*untrained(sim), *unread(network.model, sim), *grown_everywhere(sim, dead), *unlike_others(sim)]
-    empty = {f.place for f in shown_by_weights if f.evidence.get("numbers") == ZEROS}  # what is dead follows from it
+    # What is dead follows from it.
+    empty = {f.place for f in shown_by_weights if f.evidence.get("numbers") == ZEROS} | silenced(sim)
     findings = [f for f in findings if f.cause != "dead_channels" or f.place not in empty]
     shrunk, small = averaged_from_zero(sim), drowned(sim)
     if answers is not None and answers.mostly_lost:

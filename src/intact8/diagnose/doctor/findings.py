@@ -101,11 +101,11 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
 
 def tolerated(findings: Sequence[Finding], loss: float, tolerance: float) -> tuple[Finding, ...]:
     """Make notes of warnings that say no more than that noise adds up, where the metric loses no more than allowed."""
-    mild = [f.cause == "accumulated" and f.severity == "warning" and loss <= tolerance for f in findings]
-    return tuple(
-        replace(f, severity="note", message=f"{f.message}; {HARMLESS}") if few else f
-        for f, few in zip(findings, mild, strict=True)
-    )
+    mild = [f for f in findings if f.cause == "accumulated" and f.severity == "warning" and loss <= tolerance]
+    others = [f for f in findings if all(f is not m for m in mild)]
+    behind = max((i + 1 for i, f in enumerate(others) if f.severity != "note"), default=0)
+    notes = (replace(f, severity="note", message=f"{f.message}; {HARMLESS}") for f in mild)
+    return (*others[:behind], *notes, *others[behind:])
 
 
 def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:

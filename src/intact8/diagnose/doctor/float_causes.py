@@ -113,6 +113,7 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
         for f in findings
     )
     whole &= not any(PROOF & f.evidence.keys() for f in findings)
+    whole |= any("gains" in f.evidence for f in findings)  # those of all norms, from which all else follows
 
     def key(finding: Finding) -> tuple[int, int, int]:
         kind = FLOAT_CAUSES.index(finding.cause)

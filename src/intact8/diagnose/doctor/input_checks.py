@@ -104,7 +104,7 @@ def _missing(x: Tensor) -> Iterator[str]:
 
 
 def _empty(x: Tensor) -> Iterator[str]:
-    """Yield that a signal's beginning or end never changes, in no sample and at no step."""
+    """Yield that a signal's beginning or end never changes, in no sample and at no step, or that of some columns."""
     for axis in range(1, 3) if x.dim() == 3 else ():
         if x.shape[axis] < LONG:
             continue
@@ -113,6 +113,15 @@ def _empty(x: Tensor) -> Iterator[str]:
             count = int((steps == steps[0]).all(1).long().cumprod(0).sum())
             if bool((steps[0] == steps[0, 0]).all()) and EMPTY * len(rows) < count < len(rows):
                 yield f"the {end} {count} of {len(rows)} steps along dimension {axis} never change"
+        still = (x == x[:1]).all(0).movedim(axis - 1, 0)  # steps, columns
+        for steps, end in ((x[0].movedim(axis - 1, 0), "last"), (x[0].movedim(axis - 1, 0).flip(0), "first")):
+            same = still if end == "last" else still.flip(0)
+            counts = (same & (steps == steps[-1:])).flip(0).long().cumprod(0).sum(0)
+            some = (counts > EMPTY * len(still)) & (counts < len(still))
+            if 0 < int(some.sum()) < min(len(some), MOST_COLUMNS):
+                at, count = ", ".join(map(str, some.nonzero().reshape(-1).tolist())), int(counts[some].min())
+                which = f"number {at} of dimension {3 - axis} never changes"
+                yield f"{which} in the {end} {count} of {len(still)} steps along dimension {axis}"
 
 
 def _cut(x: Tensor) -> Iterator[str]:

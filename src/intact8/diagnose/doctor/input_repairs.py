@@ -23,6 +23,10 @@ MOST_COLUMNS, MOST_SWAPPED = 20, 12
 SPECIAL = range(5)
 """Indices that may be the last of those of marks, as of the beginning of a text, which come before the words."""
 
+LETTERS_LESS, MOST_LETTERS = (0, 31, 32, -1, -2, -3, -4), (60, 300)
+"""What numbers of letters are less than in ASCII, where blanks are 0 or 1, or a few marks come before all; and the
+least and most rows of a table for these."""
+
 MOST_EXPONENT = 20.0
 """Largest number of which the exponential is tried."""
 
@@ -112,7 +116,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         else:
             mask = bool(((x == 0) | (x == 1)).all())
             inverted = {"the mask inverted": (2, lambda x: 1 - x)} if mask else {}
-            ways = {**INDICES, **_filled(sim, name, x), **inverted}
+            ways = {**INDICES, **_filled(sim, name, x), **_letters(sim, name, x), **inverted}
         for text, (least, change) in ways.items():
             if x.dim() < least:
                 continue
@@ -302,10 +306,33 @@ def _negated(axis: int, at: int) -> Callable[[Tensor], Tensor]:
     return change
 
 
+def _letters(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return texts of letters by their numbers in ASCII with all of them small, or capital."""
+    tables = _tables(sim, name)
+    rows = len(sim.tensors[tables[0].params["weight"]]) if tables and x.dim() == 2 else 0
+
+    def between(first: str, last: str, less: int, step: int) -> Callable[[Tensor], Tensor]:
+        low, high = ord(first) - less, ord(last) - less
+        return lambda ids: torch.where((low <= ids) & (ids <= high), ids + step, ids)
+
+    found: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {}
+    for less in LETTERS_LESS if MOST_LETTERS[0] <= rows <= MOST_LETTERS[1] else ():
+        if ord("z") - less < rows:
+            of = f"where A is {ord('A') - less}"
+            found[f"small letters for capitals, {of}"] = (2, between("A", "Z", less, ord("a") - ord("A")))
+            found[f"capitals for small letters, {of}"] = (2, between("a", "z", less, ord("A") - ord("a")))
+    return found
+
+
+def _tables(sim: Simulation, name: str) -> list[Node]:
+    """Return the tables that an input's indices are looked up in."""
+    return [n for n in sim.graph if n.op == "embedding" and source_of(sim.graph, n.inputs[0]) == name]
+
+
 def _filled(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return other indices than the one that fills the ends of rows moved by one, and this one become what the table
     holds nothing of, as of padding."""
-    tables = [n for n in sim.graph if n.op == "embedding" and source_of(sim.graph, n.inputs[0]) == name]
+    tables = _tables(sim, name)
     if x.dim() != 2 or x.shape[1] < 3 or not tables:
         return {}
     fills = filling(x)

@@ -45,6 +45,7 @@ class Repair:
         also: put right with it.
         least: share of the loss that it must take away, where it may make up for other faults in part; 0 as others.
         unusual: whether the network itself shows that what is put right is unusual, so that less must come of it.
+        inserted: whether it is an activation where the network has none, which makes up for other faults in part.
     """
 
     cause: str
@@ -62,6 +63,7 @@ class Repair:
     also: tuple[Repair, ...] = ()
     least: float = 0.0
     unusual: bool = False
+    inserted: bool = False
 
     def parts(self) -> Iterator[Repair]:
         """Yield it and what is put right with it."""

@@ -166,6 +166,7 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))
+    yield from _divided(node)
     function, foldable = function_of(node), node.op in AFFINE or node.op == "add" or node.op.endswith("_norm")
     bare = replace(node, attrs={k: v for k, v in node.attrs.items() if k != "act"})
     if usual and function != usual and node.op == "table" and not node.params:
@@ -174,12 +175,21 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
         text = f"it computes {word_of(usual)}, as elsewhere in the network"
         yield with_function(node, usual, text, unusual=unusual)
     elif usual and function != usual and foldable and silent and "act.weight" not in node.params:
-        yield with_function(node, usual, f"{word_of(usual)} follows, as elsewhere in the network")
+        yield with_function(node, usual, f"{word_of(usual)} follows, as elsewhere in the network", inserted=True)
     elif not usual and node.op in AFFINE and silent:  # somebody may have lost them all
         for word in ("relu", "gelu", "silu"):
-            yield with_function(node, FUNCTIONS[word], f"{word} follows")
+            yield with_function(node, FUNCTIONS[word], f"{word} follows", inserted=True)
     if function and foldable:
         yield Repair("wrong_setting", f"no {word_of(function)} follows", bare)
+
+
+def _divided(node: Node) -> Iterator[Repair]:
+    """Yield what multiplies by a number dividing by it."""
+    chain = node.attrs["chain"] if node.op == "table" else []
+    factor = chain[0]["attrs"]["mul"] if len(chain) == 1 and chain[0]["op"] == "affine_scalar" else 0.0
+    if factor != 0 and abs(factor) != 1 and not chain[0]["attrs"]["add"]:
+        inverse = [{"op": "affine_scalar", "attrs": {"mul": 1 / factor, "add": 0}}]
+        yield with_function(node, inverse, f"it divides by {factor:.3g} and does not multiply")
 
 
 def usual_function(graph: Graph) -> list[Any]:

@@ -69,7 +69,9 @@ def behind_statistics(
             continue
         place = layer_before(graph, node)
         renewed_score = 0.0 if answers is None else _score(_renewed(network, samples, None), samples, answers)
-        if answers is not None and answers.surely_right and not answers.improved_by(renewed_score):
+        # Where new statistics take answers away that are right, the samples have extremes, and the old ones fit.
+        spoilt = answers is not None and not answers.mostly_lost and renewed_score < answers.score - ABOVE_CHANCE
+        if answers is not None and (spoilt or (answers.surely_right and not answers.improved_by(renewed_score))):
             message = f"{finding.message}; in float the network {answers.targets.said(answers.score)} all the same"
             out.append(replace(finding, severity="note", message=message))  # it is not what costs accuracy
             continue

@@ -80,6 +80,7 @@ def otherwise(sim: Simulation, samples: Samples, nodes: Sequence[Node]) -> Itera
     yield from _masked(sim, samples)
     yield from _along_steps(sim)
     yield from _offsets(sim, samples)
+    yield from _rows_of_padding(sim, samples)
 
 
 def together(groups: Groups, graph: Graph) -> list[Repair]:
@@ -430,6 +431,21 @@ def _offsets(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         for offset in {tuple(left.tolist()), tuple(right.tolist())}:
             text = f"its columns of indices begin at rows {', '.join(map(str, offset[:8]))} of the table"
             yield Repair("wrong_weights", text, place, compute=_moved(sim, place, offset))
+
+
+def _rows_of_padding(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield a table with zeros as what fills the ends of rows, as where it came with other numbers for padding."""
+    given = dict(zip(sim.graph.inputs, samples.batches[0].inputs, strict=True))
+    for node in (n for n in sim.graph if n.op == "embedding"):
+        ids = given.get(source_of(sim.graph, node.inputs[0]))
+        fills = filling(ids) if ids is not None and ids.dim() == 2 and ids.shape[1] > 1 else None
+        name = node.params["weight"]
+        table = sim.tensors[name].detach()
+        if fills is not None and 0 <= fills < len(table) and bool(table[fills].any()):
+            without = table.clone()
+            without[fills] = 0.0
+            text = f"its row {fills}, that of padding, holds zeros"
+            yield Repair("wrong_weights", text, node, {name: without})
 
 
 def _moved(

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.calibration.mse import MSEObserver
 from intact8.calibration.sketch import Bins
-from intact8.capture.graph import Node
+from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
@@ -114,6 +115,10 @@ class TensorStats:
         return self.square / max(self.count, 1)
 
 
+MIXING = ("reshape", "expand", "matmul", "embedding", "gather", *GATES)
+"""Operations of whose results no dimension need be that of what they read."""
+
+
 def _per_sample(x: Tensor, samples: int | None, along: int) -> Tensor:
     """Return a row per sample. Values that belong to no single sample belong to each of them."""
     if not x.dim():
@@ -124,12 +129,34 @@ def _per_sample(x: Tensor, samples: int | None, along: int) -> Tensor:
     return x.movedim(along, 0).reshape(count, -1)
 
 
-def axis_of(node: Node) -> int:
-    """Return the dimension of a node's channels: the last one of token sequences, else dimension 1."""
+def axis_of(node: Node, graph: Graph) -> int:
+    """Return the dimension of a node's channels: the last one of token sequences, else dimension 1.
+
+    Of three dimensions the convolution tells that it is computed from, element by element, or that reads an input.
+    """
     rank = len(node.shape)
     if node.op in ("linear", "conv"):
         return channel_axis(node) % max(rank, 1)
-    return rank - 1 if rank == 3 else min(1, max(rank - 1, 0))
+    if rank != 3:
+        return min(1, max(rank - 1, 0))
+    if node.op == "input":
+        reader = _reader(node, graph)
+        return 1 if reader is not None and reader.op == "conv" else 2
+    source = graph.nodes[node.inputs[0]] if node.inputs else node
+    if len(source.shape) != 3 or source is node:
+        return 2
+    if node.op == "permute":
+        return list(node.attrs["dims"]).index(axis_of(source, graph))
+    return axis_of(source, graph) if node.op not in MIXING else 2
+
+
+def _reader(node: Node, graph: Graph) -> Node | None:
+    """Return the first layer, or what is none that works on single elements, that reads a node; None without any."""
+    while True:
+        reader = next((other for other in graph if node.name in other.inputs), None)
+        if reader is None or reader.op not in ("quantize", "cast", "scale_shift", "table", "pad", "dropout"):
+            return reader
+        node = reader
 
 
 @dataclass
@@ -162,7 +189,7 @@ def observe(sim: Simulation, samples: Samples) -> Statistics:
         if node.name in wanted and node.op != "constant":
             along = node.shape.index(None) if None in node.shape else 0
             y = real(output).clamp(*flat[node.name]) if node.name in flat else real(output)
-            made.setdefault(node.name, TensorStats()).add(y, axis_of(node), count, along)
+            made.setdefault(node.name, TensorStats()).add(y, axis_of(node, sim.graph), count, along)
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
             x = real(inputs[0])
             read.setdefault(node.name, TensorStats()).add(x, channel_axis(node) % x.dim())

@@ -148,6 +148,8 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
         turned["transposed in space"] = weight.transpose(2, 3)
     for how, changed in _laid_out(weight).items():
         turned[f"taken as stored with {how}"] = changed
+    if weight.dim() == 2 and weight.shape[1] > 1:
+        turned["made for its inputs in reverse order"] = weight.flip(1)
     if places and weight.dim() == 2 and math.prod(places) == weight.shape[1]:
         last = weight.reshape(len(weight), *places[1:], places[0])
         turned["taken as made for channels last"] = last.movedim(-1, 1).flatten(1)
@@ -324,11 +326,11 @@ def _exchanged_parts(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> It
 
 def _exchanged_norms(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
     """Yield pairs of batch norms of one width, which layers in front of them or behind them took in, exchanged."""
-    norms = []
+    norms: list[tuple[Node, dict[str, str]]] = []
     for node in nodes:
         for prefix in ("bn.", "pre."):
             own = {role.removeprefix(prefix): name for role, name in node.params.items() if role.startswith(prefix)}
-            if "running_var" in own:
+            if "running_var" in own and all(own != other for _, other in norms):  # else another call of the same
                 norms.append((node, own))
     for (a, one), (b, other) in islice(combinations(norms, 2), PAIRS):
         alike = one.keys() == other.keys() and all(tensors[one[k]].shape == tensors[other[k]].shape for k in one)

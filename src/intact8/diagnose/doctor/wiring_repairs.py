@@ -36,6 +36,9 @@ STEPS, SHORTCUT, MOST_LAYERS = 4, 4, 24
 tried for all that have the shape of those with shortcuts."""
 
 
+MOST_TOKENS = 5
+"""Tokens before the patches of a picture: of the class, of a teacher, and registers."""
+
 PARTS_ADDED = 0.1, 0.2, 0.3, 0.5
 """Factors of residual blocks that are tried."""
 
@@ -60,6 +63,8 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         elif node.op == "reshape" and len(shape) == 3 and tuple(node.shape) == (shape[0], shape[2], shape[1]):
             turned: Compute = lambda inputs, _: inputs[0].transpose(1, 2).contiguous()  # noqa: E731
             yield Repair("wrong_setting", "it transposes its input and does not reshape it", node, compute=turned)
+        elif node.op == "reshape" and len(shape) == 2 and len(node.shape) == 3 and node.shape[0] == shape[0]:
+            yield from _filled_by_columns(node)
         elif node.op in ("mean", "reduce"):
             yield from _one_step(node, shape, graph)
         elif node.op == "cat":
@@ -73,6 +78,15 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         if node.op == "constant":
             yield from _positions(node, sim)
     yield from _parts_added(graph)
+
+
+def _filled_by_columns(node: Node) -> Iterator[Repair]:
+    """Yield numbers that are taken for rows and columns, as made for columns before rows."""
+    rows, columns = node.shape[1:]
+    if isinstance(rows, int) and isinstance(columns, int) and 1 not in (rows, columns):
+        by_columns: Compute = lambda inputs, _: inputs[0].reshape(-1, columns, rows).transpose(1, 2)  # noqa: E731
+        text = f"its numbers are those of {columns} × {rows}, column by column"
+        yield Repair("wrong_setting", text, node, compute=by_columns)
 
 
 def _parts_added(graph: Graph) -> Iterator[Repair]:
@@ -220,7 +234,7 @@ def _bounded(node: Node, graph: Graph, users: Users) -> Iterator[Repair]:
     elif node.op in AFFINE and node.op != "scale_shift" and not function_of(node):
         recurrent = any(graph.nodes[name].op in GATES for name in users[last[-1]]) if last else False
         for word in ("sigmoid", "tanh") if answers or factor else ("tanh", "relu") if recurrent else ():
-            yield with_function(node, FUNCTIONS[word], f"{word} follows")
+            yield with_function(node, FUNCTIONS[word], f"{word} follows", inserted=True)
 
 
 def _scalar(node: Node) -> bool:
@@ -295,9 +309,9 @@ def _positions(node: Node, sim: Simulation) -> Iterator[Repair]:
             if not torch.equal(other, held):
                 yield Repair("wrong_weights", f"it begins at row {first} of {source}", node, {name: other})
     rows = held.shape[-2] if held.dim() in (2, 3) and held.numel() == held.shape[-2] * held.shape[-1] else 0
-    for extra in (0, 1):
-        side = round(max(rows - extra, 0) ** 0.5)
-        if side > 2 and side * side + extra == rows:
-            order = torch.cat([torch.arange(extra), torch.arange(side**2).reshape(side, side).T.flatten() + extra])
+    for tokens in range(MOST_TOKENS + 1):
+        side = round(max(rows - tokens, 0) ** 0.5)
+        if side > 2 and side * side + tokens == rows:
+            order = torch.cat([torch.arange(tokens), torch.arange(side**2).reshape(side, side).T.flatten() + tokens])
             turned = held.index_select(held.dim() - 2, order)
             yield Repair("wrong_weights", f"its {side} × {side} rows are transposed", node, {name: turned})
