@@ -39,7 +39,8 @@ def of_file(path: str) -> str:
 def slow_ones(times: Iterable[tuple[str, float]], seconds: float = SECONDS) -> list[str]:
     """Return the node ids of the tests that took so long, in order, without those that are kept.
 
-    >>> slow_ones([("tests/test_a.py::test_b", 2.0), ("tests/test_a.py::test_c", 3.0), ("tests/conformance/d.py::e", 9)])
+    >>> times = {"tests/test_a.py::test_b": 2.0, "tests/test_a.py::test_c": 3.0, "tests/conformance/d.py::e": 9.0}
+    >>> slow_ones(times.items())
     ['tests/test_a.py::test_c']
     """
     files: dict[str, list[tuple[float, str]]] = defaultdict(list)
