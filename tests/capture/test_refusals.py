@@ -46,7 +46,6 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
     [
         (lambda m, x: x * 2 if x.sum() > 0 else x, "control flow"),
         (lambda m, x: torch.fft.fft(x).tanh().real, "complex numbers in this operation .operator aten.tanh"),
-        (lambda m, x: x.double().float(), "float64"),
         (lambda m, x: F.dropout(x, 0.5, True), "active in eval mode"),
         (lambda m, x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
         (

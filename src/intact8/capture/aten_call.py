@@ -396,5 +396,6 @@ def handles(names: str) -> Callable[[Handler], Handler]:
 
 
 def finite(value: float) -> float:
-    """Put the largest float32 in the place of infinity, which JSON does not have."""
-    return math.copysign(torch.finfo(torch.float32).max, value) if math.isinf(value) else value
+    """Put the largest float32 in the place of infinity, which JSON does not have, and of larger numbers of float64."""
+    most = torch.finfo(torch.float32).max
+    return math.copysign(most, value) if abs(value) > most else value

@@ -208,6 +208,13 @@ def unread_writes(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
     return frozenset(found)
 
 
+OTHER_FLOATS = (torch.float16, torch.bfloat16, torch.float64)
+"""Floats that a model may compute in where the program computes in float32."""
+
+IN_FLOAT32 = "computed in float32:"
+"""How the note begins of casts to these, which is said as a warning."""
+
+
 @dataclass(kw_only=True)
 class ConstantStore:
     """The tensors that a capture knows by name, and how those came about that are computed from parameters.
@@ -233,11 +240,13 @@ class ConstantStore:
     read_by_name: set[int] = field(default_factory=set)
     _made: dict[int, Made] = field(default_factory=dict)
     _parts: dict[int, tuple[Tensor, tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    _float32: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
         """Return the name of a parameter, buffer or constant; a computed tensor is stored under a new constant's
         name."""
         self.read_by_name.add(id(tensor))
+        tensor = tensor if role == "source" else self.as_float32(tensor)
         if id(tensor) in self.named:
             return self.named[id(tensor)]
         path = module_of(fx)[0]
@@ -261,6 +270,16 @@ class ConstantStore:
             self.once |= made.parameters
             self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
         return name
+
+    def as_float32(self, tensor: Tensor) -> Tensor:
+        """Return a constant in float32, where it holds other floats, as computed from it."""
+        if tensor.dtype not in OTHER_FLOATS:
+            return tensor
+        if id(tensor) not in self._float32:
+            found, dtype = tensor.detach().float(), {"dtype": torch.float32}
+            self.record([tensor], torch.ops.aten._to_copy.default, [tensor], dtype, [found])
+            self._float32[id(tensor)] = tensor, found
+        return self._float32[id(tensor)][1]
 
     def parts(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
         """Return the real and the imaginary part of a complex constant."""

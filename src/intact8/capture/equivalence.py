@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from intact8.arithmetic.dimensions import Dim, measure, size_of
 from intact8.capture.aten_call import PER_SAMPLE, REPORT, BatchError
+from intact8.capture.constants import IN_FLOAT32, OTHER_FLOATS
 from intact8.capture.execute import run_float
 from intact8.capture.pytree import copied
 from intact8.errors import CaptureError, IntactError, InternalError, in_short
@@ -29,6 +30,9 @@ FEW = 2
 
 CLOSE = 0.05
 """A fault in the graph exceeds this error of an output, relative to its norm, and rounding does not."""
+
+ROUGH = 0.2
+"""The same where the model computes in other floats than the graph: those of 16 bits keep two or three digits."""
 
 NOISE = 1e-6
 """How much inputs are changed, relative to each number, to see how much the model's own outputs change by rounding."""
@@ -88,7 +92,8 @@ def require_agreement(
             inputs = captured.flatten(copied(args), copied(kwargs))
             values = run_float(captured.graph, captured.tensors(), inputs)
             found = captured.rebuild([values[name] for name in captured.graph.outputs])
-            reason = next(differences(found, expected), "")
+            close = ROUGH if any(note.startswith(IN_FLOAT32) for note in captured.notes) else CLOSE
+            reason = next(differences(found, expected, close=close), "")
             if reason:  # the order of almost equal scores, as detectors take the largest of, is a matter of rounding
                 near_args, near_kwargs = copied(args, NOISE), copied(kwargs, NOISE)
                 with FirstOfEqual():  # type: ignore[no-untyped-call]
@@ -101,7 +106,7 @@ def require_agreement(
                 if again:
                     why = f"called again, {again}"
                     raise CaptureError(ANEW, where="the model itself", why=why, remedy=FIXED_DRAW)
-                reason = next(differences(found, expected, nearby), "")
+                reason = next(differences(found, expected, nearby, close), "")
         cause: BaseException | None = None
     except IntactError:
         raise
@@ -200,8 +205,11 @@ def _called(
     return model(*copied(few), **copied(named)), few, named
 
 
-def differences(found: Any, expected: Any, nearby: Any = None) -> Iterator[str]:
-    """Yield what is not the same, in words; ``nearby`` is expected for almost the same inputs."""
+def differences(found: Any, expected: Any, nearby: Any = None, close: float = CLOSE) -> Iterator[str]:
+    """Yield what is not the same, in words; ``nearby`` is expected for almost the same inputs.
+
+    Other floats than float32 are expected as such.
+    """
     ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     moved = theirs if nearby is None else pytree.tree_leaves(nearby)
     if len(ours) != len(theirs):
@@ -211,9 +219,9 @@ def differences(found: Any, expected: Any, nearby: Any = None) -> Iterator[str]:
         if not isinstance(given, Tensor) or not isinstance(mine, Tensor):
             if isinstance(given, Tensor) or isinstance(mine, Tensor) or mine != given:
                 yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
-        elif mine.shape != given.shape or mine.dtype != given.dtype:
+        elif mine.shape != given.shape or mine.dtype != (torch.float32 if given.dtype in OTHER_FLOATS else given.dtype):
             yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
-        elif given.is_floating_point() and (error := _distance(mine, given)) > CLOSE + 2 * _distance(other, given):
+        elif given.is_floating_point() and (error := _distance(mine, given)) > close + 2 * _distance(other, given):
             yield f"output {i} differs by {error:.0%} of its norm"
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import HANDLERS, SHORT, Call, Missing, NotFunctional, Prefix, Shape, Value
 from intact8.capture.complex_numbers import by_parts, in_pairs
-from intact8.capture.constants import ConstantStore, leaves, writes_in_place
+from intact8.capture.constants import IN_FLOAT32, OTHER_FLOATS, ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_nodes
 from intact8.capture.formulas_complex import Complex
 from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, refuse_random
@@ -97,7 +97,7 @@ class Builder(ConstantStore, NamedSizes):
         self.read_by_name.add(id(tensor))
         if id(tensor) in self._nodes_of:
             return self._nodes_of[id(tensor)][1]
-        given, tensor = tensor, tensor.long() if tensor.dtype == torch.int32 else tensor
+        given, tensor = tensor, tensor.long() if tensor.dtype == torch.int32 else self.as_float32(tensor)
         name = self.tensor_name(tensor, fx, "constant")
         path = module_of(fx)[0]
         label = ".".join(filter(None, (path, "constant"))) if name in self.constants else name
@@ -142,12 +142,18 @@ class Builder(ConstantStore, NamedSizes):
         return tuple(self.dim(d, fx) for d in val.shape)
 
     def dtype_of_meta(self, fx: torch.fx.Node) -> str:
-        """Return the dtype's name from the export's metadata; raise for floats other than float32."""
+        """Return the dtype's name from the export's metadata: float32 of other floats, which is noted of the first."""
         val = fx.meta.get("val")
         if isinstance(val, (list, tuple)):
             val = val[0]
-        name = str(getattr(val, "dtype", "torch.float32")).removeprefix("torch.")
-        if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
+        dtype = getattr(val, "dtype", torch.float32)
+        name = str(dtype).removeprefix("torch.")
+        if dtype in OTHER_FLOATS and fx.op != "placeholder":
+            if not any(note.startswith(IN_FLOAT32) for note in self.notes):
+                where = Call(self, fx, operator_name(fx), {}).where()
+                self.notes.append(f"{IN_FLOAT32} what the model computes in {name} from here on: {where}")
+            return "float32"
+        if dtype in OTHER_FLOATS or name.startswith(("float8", "complex")):
             why = "quantization starts from a float32 model"
             remedy = "call model.float() first, give float32 inputs, and remove casts and autocast"
             if name.startswith("complex"):

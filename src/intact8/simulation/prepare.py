@@ -12,6 +12,7 @@ from torch import nn
 from intact8.arithmetic.dimensions import show
 from intact8.calibration.data import device_of
 from intact8.capture import Captured, capture
+from intact8.capture.constants import IN_FLOAT32
 from intact8.capture.dynamic_shapes import LIMITED, Dynamic
 from intact8.capture.other_sizes import FEWER, SEVERAL
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
@@ -90,7 +91,7 @@ def capture_for_simulation(
 
     register_backend()
     _warn_of_a_fixed_batch(captured)
-    _warn_of_other_samples(captured)
+    _warn_of_other_numbers(captured)
     _warn_of_limits(captured)
     return captured
 
@@ -150,11 +151,13 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
             warn(CaptureWarning(text))
 
 
-def _warn_of_other_samples(captured: Captured) -> None:
+def _warn_of_other_numbers(captured: Captured) -> None:
     for note in captured.notes:
         if note.startswith(SEVERAL):
             remedy = "write it so that one sample is no special case, such as squeeze(-1) in place of squeeze()"
             warn(CaptureWarning(f"{note}. The program computes what it does for several. Remedy: {remedy}"))
+        if note.startswith(IN_FLOAT32):
+            warn(CaptureWarning(f"{note}. Outputs are float32, too. Remedy: none needed where that is precise enough"))
         if note.startswith(FEWER):
             warn(CaptureWarning(f"{note}. The program computes what it does for as many as in the example."))
 

@@ -31,6 +31,7 @@ from tests.diagnose.doctor import (
     planted_blind_thirteenth,
     planted_blind_twelfth,
     planted_blind_twentieth,
+    planted_blind_twentyfifth,
     planted_blind_twentyfirst,
     planted_blind_twentyfourth,
     planted_blind_twentysecond,
@@ -59,6 +60,7 @@ SETS = (
     planted_blind_twentysecond,
     planted_blind_twentythird,
     planted_blind_twentyfourth,
+    planted_blind_twentyfifth,
 )
 
 
