@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+import intact8
+from intact8.capture import formulas
 
 from .helpers import check
 from .test_operators import Function
@@ -224,3 +227,27 @@ def test_cross_entropy_in_parts(reduction: str) -> None:
         return F.linear_cross_entropy(x, weight, target, reduction=reduction, options=options)
 
     check(Function(loss), torch.randn(3, 5), batches=(3,))
+
+
+@pytest.mark.parametrize("number", [0, 1, 37, 255, 2**40 + 5, -1, -4, -300])
+def test_bits_of_whole_numbers_and_a_fixed_one(number: int) -> None:
+    x = torch.cat([torch.arange(-300, 300), torch.tensor([2**41 + 77, -(2**41) + 3])])
+    assert torch.equal(formulas.bits(x, number), x & number)
+    assert torch.equal(formulas.any_bits(x, number), x | number)
+    assert torch.equal(formulas.other_bits(x, number), x ^ number)
+
+
+def test_indices_by_bits_are_exact_on_every_engine() -> None:
+    class Hashed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(64, 8), nn.Linear(8, 4)
+
+        def forward(self, i: Tensor) -> Tensor:
+            y: Tensor = self.out(self.table(((i * 73) ^ 21) & 63).mean(1) + self.table((i | 8) >> 2 & 15).amax(1))
+            return y
+
+    torch.manual_seed(0)
+    ids = torch.randint(0, 1000, (64, 5))
+    program = intact8.quantize(Hashed().eval(), [ids])
+    assert intact8.verify(program, [ids]).mismatches == 0

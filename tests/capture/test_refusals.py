@@ -68,7 +68,6 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
     ids=[
         "if",
         "fft",
-        "double",
         "dropout",
         "batch-norm",
         "svd",

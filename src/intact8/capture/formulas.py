@@ -118,6 +118,32 @@ def left_shift(x: Tensor, y: int) -> Tensor:
     return x * int(2**y)
 
 
+@formula("__and__.Scalar bitwise_and.Scalar")
+def bits(x: Tensor, y: int) -> Tensor:
+    """Compute the bits of whole numbers that y has, which of a negative y is all but those of ~y: run by run."""
+    if y < 0:
+        return x - bits(x, ~y)
+    found, low = torch.zeros_like(x), 0
+    while y >> low:
+        low += ((y >> low) & -(y >> low)).bit_length() - 1  # the next one that is set
+        high = low + ((~(y >> low)) & -(~(y >> low))).bit_length() - 1  # the next one behind it that is not
+        found = found + left_shift(remainder(right_shift(x, low), 2 ** (high - low)), low)
+        low = high
+    return found
+
+
+@formula("__or__.Scalar bitwise_or.Scalar")
+def any_bits(x: Tensor, y: int) -> Tensor:
+    """Compute the bits that whole numbers or y have."""
+    return x + y - bits(x, y)
+
+
+@formula("__xor__.Scalar bitwise_xor.Scalar")
+def other_bits(x: Tensor, y: int) -> Tensor:
+    """Compute the bits that either whole numbers or y have."""
+    return x + y - 2 * bits(x, y)
+
+
 @formula("copysign.Tensor copysign.Scalar")
 def copysign(x: Tensor, y: Any) -> Tensor:
     """Compute |x| with the sign of y; zeros count as positive."""

@@ -331,7 +331,9 @@ def in_place(c: Call, found: Value) -> Value:
 
 @handles("__and__ bitwise_and logical_and")
 def both(c: Call) -> Any:
-    """Record ``and`` of booleans; a constant that is true everywhere changes nothing."""
+    """Record ``and`` of booleans; a constant that is true everywhere changes nothing. Of numbers it takes bits."""
+    if _of_numbers(c):
+        return c.builder.by_formula(c)
     x, y = (torch.tensor(v) if isinstance(v, (bool, int)) else v for v in (c["self"], c["other"]))
     for mine, other in ((x, y), (y, x)):
         if isinstance(mine, Value) and all_true(c.builder, other) and c.dtype(mine) == "bool":
@@ -342,8 +344,10 @@ def both(c: Call) -> Any:
 
 
 @handles("__or__ bitwise_or logical_or")
-def either(c: Call) -> Value:
-    """Record ``or`` of booleans."""
+def either(c: Call) -> Any:
+    """Record ``or`` of booleans, or of the bits of numbers."""
+    if _of_numbers(c):
+        return c.builder.by_formula(c)
     return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "ne")
 
 
@@ -359,8 +363,10 @@ def absolute(c: Call) -> Value:
 
 
 @handles("__xor__ bitwise_xor logical_xor")
-def exclusive(c: Call) -> Value:
-    """Record that one of two booleans holds and not the other."""
+def exclusive(c: Call) -> Any:
+    """Record that one of two booleans holds and not the other, or the bits that one of two numbers has."""
+    if _of_numbers(c):
+        return c.builder.by_formula(c)
     return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "eq", 1)
 
 
@@ -385,6 +391,12 @@ def broadcast(c: Call, x: Any, y: Any) -> Shape:
     return tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
 
 
+def _of_numbers(c: Call) -> bool:
+    """Return whether the bits of whole numbers are asked for, by those of one fixed number."""
+    numbers = isinstance(c["self"], Value) and c.dtype(c["self"]) != "bool" and not c.op.startswith("logical")
+    return numbers and isinstance(c["other"], int) and not isinstance(c["other"], bool)
+
+
 def _counts(c: Call, *values: Any) -> list[Value]:
     """Return booleans as 0 and 1; of numbers, logical operators take what is not 0 for true."""
     out = []
@@ -393,7 +405,11 @@ def _counts(c: Call, *values: Any) -> list[Value]:
         if c.dtype(x) != "bool" and c.op.startswith("logical"):
             x = c.emit("compare", x, out=c.shape(x), out_dtype="bool", fn="ne", value=0)
         if c.dtype(x) != "bool":
-            raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
+            why, remedy = (
+                "programs know it for booleans and fixed numbers only",
+                "compute the indices outside the model",
+            )
+            raise c.error("bitwise arithmetic on integers", why=why, remedy=remedy)
         out.append(c.emit("cast", x, out=c.shape(x), out_dtype="int64", dtype="int64"))
     return out
 
