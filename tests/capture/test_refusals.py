@@ -17,7 +17,7 @@ import intact8
 from intact8.capture.aten_call import HANDLERS
 from intact8.capture.torch_export import not_followed
 from intact8.capture.trace import capture
-from intact8.errors import CaptureError, InputError, InternalError
+from intact8.errors import CaptureError, CaptureWarning, InputError, InternalError
 
 
 class Layer(nn.Module):
@@ -310,8 +310,16 @@ def test_branches_that_failed_in_the_model_are_no_part_of_it() -> None:
 
 
 def test_integers_that_programs_do_not_return() -> None:
-    with pytest.raises(CaptureError, match=r"a tensor of dtype int32 is returned.*return y\.long\(\)"):
-        capture(wrapped(lambda m, x: x.argmax(1).int()), torch.randn(3, 4))
+    with pytest.raises(CaptureError, match=r"a tensor of dtype int16 is returned.*return y\.long\(\)"):
+        capture(wrapped(lambda m, x: torch.ones(3, dtype=torch.int16)), torch.randn(3, 4))
+
+
+def test_integers_of_32_bits_are_returned_as_int64() -> None:
+    net, x = wrapped(lambda m, x: (x.relu(), (x.argmax(1) * 2**30).int())), torch.randn(32, 4)
+    with pytest.warns(CaptureWarning, match="returned as int64: output 1 of the model"):
+        program = intact8.quantize(net, [x])
+    _, best = program.run(x)
+    assert best.dtype == torch.int64 and torch.equal(best, net(x)[1].long())
 
 
 def test_complex_outputs() -> None:

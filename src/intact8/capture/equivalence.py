@@ -208,8 +208,9 @@ def _called(
 def differences(found: Any, expected: Any, nearby: Any = None, close: float = CLOSE) -> Iterator[str]:
     """Yield what is not the same, in words; ``nearby`` is expected for almost the same inputs.
 
-    Other floats than float32 are expected as such.
+    Other floats than float32 are expected as such, and int32 as int64.
     """
+    held = {**dict.fromkeys(OTHER_FLOATS, torch.float32), torch.int32: torch.int64}
     ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     moved = theirs if nearby is None else pytree.tree_leaves(nearby)
     if len(ours) != len(theirs):
@@ -219,7 +220,7 @@ def differences(found: Any, expected: Any, nearby: Any = None, close: float = CL
         if not isinstance(given, Tensor) or not isinstance(mine, Tensor):
             if isinstance(given, Tensor) or isinstance(mine, Tensor) or mine != given:
                 yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
-        elif mine.shape != given.shape or mine.dtype != (torch.float32 if given.dtype in OTHER_FLOATS else given.dtype):
+        elif mine.shape != given.shape or mine.dtype != held.get(given.dtype, given.dtype):
             yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
         elif given.is_floating_point() and (error := _distance(mine, given)) > close + 2 * _distance(other, given):
             yield f"output {i} differs by {error:.0%} of its norm"

@@ -27,13 +27,20 @@ def returned(program: ExportedProgram, results: Iterable[Any]) -> list[Any]:
     return [result for result, spec in specs if spec.kind is OutputKind.USER_OUTPUT]
 
 
-def known_dtype(given: Any, position: int) -> None:
-    """Refuse integers as outputs that programs compute as int64."""
+AS_INT64 = "returned as int64:"
+"""How the note begins of outputs of 32 bits, which is said as a warning."""
+
+
+def known_dtype(given: Any, position: int) -> str:
+    """Return the note of an output that programs compute as int64, "" of others; refuse integers of 8 and 16 bits."""
     dtype = getattr(given.meta.get("val"), "dtype", None) if isinstance(given, torch.fx.Node) else None
-    if dtype in (torch.int8, torch.int16, torch.int32):
+    if dtype is torch.int32:
+        return f"{AS_INT64} output {position} of the model, which is int32 there"
+    if dtype in (torch.int8, torch.int16):
         name = str(dtype).removeprefix("torch.")
         where, why = f"output {position} of the model", "programs hold float32, int64, bool and uint8"
         raise CaptureError(f"a tensor of dtype {name} is returned", where=where, why=why, remedy="return y.long()")
+    return ""
 
 
 def plain(item: Any, given: Any, position: int) -> Any:

@@ -15,6 +15,7 @@ from intact8.capture import Captured, capture
 from intact8.capture.constants import IN_FLOAT32
 from intact8.capture.dynamic_shapes import LIMITED, Dynamic
 from intact8.capture.other_sizes import FEWER, SEVERAL
+from intact8.capture.results import AS_INT64
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, RecipeError, StateError, warn
 from intact8.fusion.fuse import Fused, fuse
@@ -158,6 +159,8 @@ def _warn_of_other_numbers(captured: Captured) -> None:
             warn(CaptureWarning(f"{note}. The program computes what it does for several. Remedy: {remedy}"))
         if note.startswith(IN_FLOAT32):
             warn(CaptureWarning(f"{note}. Outputs are float32, too. Remedy: none needed where that is precise enough"))
+        if note.startswith(AS_INT64):
+            warn(CaptureWarning(f"{note}. Remedy: none needed where its reader takes int64; else convert what it gets"))
         if note.startswith(FEWER):
             warn(CaptureWarning(f"{note}. The program computes what it does for as many as in the example."))
 
