@@ -661,3 +661,60 @@ def test_factors_of_zeros_are_told_and_not_that_channels_are_dead() -> None:
     (told,) = [f for f in report.findings if "holds nothing but zeros" in f.message]
     assert told.cause == "wrong_weights" and "gammas.1" in told.message
     assert all(f.cause != "dead_channels" or f.place == "fc" for f in report.findings), str(report.findings)
+
+
+class Looked(nn.Module):
+    """Rows of a table, normed, and attention with keys and values of one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.norm = nn.Embedding(12, 8), nn.LayerNorm(8)
+        self.q, self.kv, self.fc = nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(8, 5)
+        for weight in self.parameters():
+            nn.init.normal_(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.table(x))
+        q = self.q(x).reshape(-1, 6, 2, 4).transpose(1, 2)
+        k, v = self.kv(x).reshape(-1, 6, 2, 2, 4).permute(2, 0, 3, 1, 4)
+        y = ((q @ k.transpose(-2, -1) * 0.5).softmax(-1) @ v).transpose(1, 2).reshape(-1, 6, 8)
+        z: Tensor = self.fc(y[:, 0])
+        return z
+
+
+def gains_for_biases(net: Looked) -> None:
+    net.norm.weight.data, net.norm.bias.data = net.norm.bias.data, net.norm.weight.data
+
+
+def values_first(net: Looked) -> None:
+    for parameter in net.kv.parameters():
+        parameter.data = parameter.data.roll(8, 0)
+
+
+def longer(net: Looked) -> None:
+    net.norm = nn.Identity()  # type: ignore[assignment]
+    net.table.weight.data[3:5] *= 60
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (gains_for_biases, "its gains and its biases are exchanged"),
+        (values_first, "keys and values lie in the order (1, 0)"),
+        (longer, "2 rows, up to"),
+    ],
+)
+def test_tables_norms_and_attention(wrong: Callable[[Looked], None], text: str) -> None:
+    good, bad = Looked().eval(), Looked().eval()
+    torch.manual_seed(1)
+    x = torch.randint(0, 12, (512, 6))
+    if wrong is longer:
+        good.norm = nn.Identity()  # type: ignore[assignment]
+    wrong(bad)
+    with torch.no_grad():
+        shift = good(x).mean(0)
+        good.fc.bias -= shift
+        bad.fc.bias -= shift
+    finding = Bed(bad, x, answered(good, x)).said()
+    assert text in finding.message and finding.evidence["recovers"] > 0.6, str(finding)

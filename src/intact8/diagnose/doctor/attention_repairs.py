@@ -138,20 +138,22 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
     split = len(behind) == 1 and behind[0].op == "reshape"
     weight = tensors[node.params["weight"]].detach()
     shapes = [known(behind[0].shape[-count:]) for count in (2, 3)] if split and len(behind[0].shape) > 3 else []
-    parts = next((shape for shape in shapes if 3 in shape[:2] and math.prod(shape) == len(weight)), [])
+    whole = [shape for shape in shapes if math.prod(shape) == len(weight)]
+    parts, count = next((shape for shape in whole if 3 in shape[:2]), []), 3
+    if not parts:  # queries may have a layer of their own
+        parts, count = next((shape for shape in whole if len(shape) > 2 and 2 in shape[:2]), []), 2
     if not parts:
         yield from _interleaved(node, shapes, tensors)
         yield from _packed_by_head(node, behind, graph, users, tensors)
         return
     rows = torch.arange(len(weight)).reshape(*parts)
-    first = parts[0] == 3
+    first, what = parts[0] == count, "queries, keys and values" if count == 3 else "keys and values"
     orders = {f"in the order {order}": rows.index_select(0 if first else 1, torch.tensor(order)).flatten()
-              for order in list(permutations(range(3)))[1:]}  # fmt: skip
+              for order in list(permutations(range(count)))[1:]}  # fmt: skip
     if len(parts) > 2:
         orders["head by head"] = torch.arange(len(weight)).reshape(parts[1], parts[0], -1).transpose(0, 1).flatten()
     for how, order in orders.items():
-        text = f"queries, keys and values lie {how}"
-        yield Repair("wrong_weights", text, node, rows_reordered(node, order, tensors))
+        yield Repair("wrong_weights", f"{what} lie {how}", node, rows_reordered(node, order, tensors))
 
 
 def _packed_by_head(

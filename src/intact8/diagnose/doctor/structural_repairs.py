@@ -108,11 +108,30 @@ def of_several_kinds(groups: Groups, graph: Graph) -> list[Repair]:
     return _each_once(several, graph)
 
 
+def of_one_block(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
+    """Return repairs of one kind put together of layers whose names differ in one number of several, as those of one
+    block, and of all calls of what has no name of its own."""
+    groups: dict[tuple[str, ...], list[Repair]] = defaultdict(list)
+    for repair in repairs:
+        if _alone(repair) and repair.cause in ("wrong_weights", "wrong_setting"):
+            numbers = list(re.finditer(r"\d+", repair.node.name))
+            for found in numbers if len(numbers) > 1 else ():
+                kind = f"{repair.node.name[: found.start()]}#{repair.node.name[found.end() :]}"
+                groups[repair.cause, repair.text, kind].append(repair)
+            groups[repair.cause, repair.text, re.sub(r"_\d+$", "", repair.node.name)].append(repair)
+    return _each_once(groups.items(), graph)
+
+
+def _alone(repair: Repair) -> bool:
+    """Return whether one operation is put right, and not as others are."""
+    return not repair.others and not repair.also and "elsewhere" not in repair.text
+
+
 def grouped(repairs: Sequence[Repair]) -> Groups:
     """Return repairs that do the same, for :func:`together` and :func:`of_several_kinds`."""
     groups: dict[tuple[str, ...], list[Repair]] = defaultdict(list)
     for repair in repairs:
-        alone = not repair.others and not repair.also and "elsewhere" not in repair.text
+        alone = _alone(repair)
         if alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm"):
             groups[repair.cause, repair.text].append(repair)
             groups[repair.cause, repair.text, kind_of(repair.node.name)].append(repair)

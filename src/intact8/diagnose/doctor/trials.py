@@ -21,7 +21,7 @@ from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reorde
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import calls_of_modules, in_all_calls, repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import depending_on, grouped, of_several_kinds, together
+from intact8.diagnose.doctor.structural_repairs import depending_on, grouped, of_one_block, of_several_kinds, together
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
@@ -172,7 +172,9 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     groups, calls = grouped(candidates), calls_of_modules(sim.graph)
     several = together(groups, sim.graph)
     ranked = [(_likely(r), r) for r in (*(in_all_calls(r, sim.graph, calls) for r in candidates), *several)]
-    ranked += [(OF_PAIRS, r) for r in of_several_kinds(groups, sim.graph)]
+    known = {(r.text, frozenset(r.names())) for r in several}
+    blocks = [r for r in of_one_block(candidates, sim.graph) if (r.text, frozenset(r.names())) not in known]
+    ranked += [(OF_PAIRS, r) for r in (*of_several_kinds(groups, sim.graph), *blocks)]
     candidates = [repair for _, repair in sorted(ranked, key=itemgetter(0))]
     right = targets.at(numbers, few)
     losses: list[tuple[float, Repair]] = []

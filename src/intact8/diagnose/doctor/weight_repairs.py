@@ -41,6 +41,8 @@ def of_weights(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> Itera
     yield from _saturated(node, tensors)
     yield from _reordered(node, tensors)
     yield from _less_one(node, tensors)
+    yield from _gains_and_biases(node, tensors)
+    yield from _long_rows(node, tensors)
     yield from _sloped(node, tensors)
     if node.op in AFFINE and "weight" in node.params:
         weight = tensors[node.params["weight"]].detach()
@@ -361,6 +363,30 @@ def _less_one(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
             yield Repair(
                 "wrong_weights", "1 is added to its gains", node, {node.params["weight"]: gains + 1}, unusual=True
             )
+
+
+def _gains_and_biases(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a norm with its gains for its biases, and the other way round."""
+    for prefix in ("", "bn.", "pre."):
+        own = [node.params.get(f"{prefix}{role}", "") for role in ("weight", "bias")]
+        if all(own) and (prefix or node.op.endswith("_norm")):
+            gains, biases = (tensors[name].detach() for name in own)
+            if gains.shape == biases.shape:
+                changed = {own[0]: biases, own[1]: gains}
+                yield Repair("wrong_weights", "its gains and its biases are exchanged", node, changed)
+
+
+def _long_rows(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield a table of which a few rows are far longer than usual with these as long as the usual one."""
+    table = tensors[node.params["weight"]].detach() if node.op == "embedding" else torch.zeros(0, 1)
+    lengths = table.norm(dim=1)
+    usual = lengths[lengths > 0].median() if bool((lengths > 0).any()) else lengths.new_zeros(())
+    long = lengths > SIZES * usual
+    if 0 < 2 * int(long.sum()) < len(table):
+        ratio = float(lengths.max() / usual)
+        text = f"{int(long.sum())} rows, up to {ratio:.3g} times as long as the median one, are as long"
+        changed = table * torch.where(long, usual / lengths.clamp(min=1e-30), 1.0)[:, None]
+        yield Repair("exploded_weight", text, node, {node.params["weight"]: changed}, unusual=True)
 
 
 def _saturated(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
