@@ -27,7 +27,16 @@ from intact8.diagnose.doctor.structural_repairs import (
     source_of,
     word_of,
 )
-from intact8.diagnose.doctor.trials import COMPENSATING, RECOVERS, Repaired, answers_with, tried_repairs
+from intact8.diagnose.doctor.trials import (
+    COMPENSATING,
+    RECOVERS,
+    WORSE,
+    Repaired,
+    answers_with,
+    standard_errors,
+    tried_repairs,
+)
+from intact8.diagnose.doctor.weight_repairs import SCRAMBLED
 from intact8.simulation.simulation import Simulation
 
 ALL_BUT_A_TENTH = 0.9
@@ -63,7 +72,7 @@ def put_right(
     if answers is None or not helping:
         return list(known)
     best, prepared = _most_likely(sim, answers, samples, known, helping)
-    while not _better_by_metric(sim, samples, answers, best):
+    while not _better_by_metric(sim, samples, answers, best) or _only_hides(sim, samples, answers, best):
         helping = [r for r in helping if r is not best]
         if not helping:
             return list(known)
@@ -78,6 +87,8 @@ def put_right(
         f"away {best.share:.0%} of its loss"
     )
     remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
+    if prepared:
+        remedy = "prepare inputs as in training, here and wherever the network runs"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
     if best.repair.cause == "wrong_scale" and best.repair.tensors:  # of weights that are unlike all others
         evidence["weights"] = True
@@ -133,6 +144,19 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
     gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
     return [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
+
+
+def _only_hides(sim: Simulation, samples: Samples, answers: Answers, found: Repaired) -> bool:
+    """Return whether a weight whose numbers are taken in another order gives no more back than results of 0."""
+    if SCRAMBLED not in found.repair.text:
+        return False
+    parts = [replace(part, tensors={}, gain=0.0, also=()) for part in found.repair.parts()]
+    hidden = replace(parts[0], also=tuple(parts[1:]))
+    _, (after,) = answers_with(sim, samples, [hidden], answers.targets)
+    if after is None:
+        return False
+    losses = answers.targets.losses(after)
+    return not standard_errors(losses - found.losses) > WORSE
 
 
 def _better_by_metric(sim: Simulation, samples: Samples, answers: Answers, found: Repaired) -> bool:

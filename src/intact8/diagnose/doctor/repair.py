@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,17 @@ class Repair:
     least: float = 0.0
     unusual: bool = False
     inserted: bool = False
+
+    @property
+    def unlikely(self) -> bool:
+        """Whether two layers of unlike parts of a network exchange what they hold, which few converters do."""
+        names = [node.name for node in (self.node, *self.others)]
+        if self.cause != "wrong_weights" or len(names) != 2 or self.also:
+            return False
+        kinds, blocks = (
+            {re.sub(r"\d+", "#", of) for of in part} for part in (names, [n.rpartition(".")[0] for n in names])
+        )
+        return len(kinds) > 1 and len(blocks) > 1
 
     def parts(self) -> Iterator[Repair]:
         """Yield it and what is put right with it."""

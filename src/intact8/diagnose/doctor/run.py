@@ -197,7 +197,9 @@ def doctor(
         metric=name,
         confidence=found.confidence,
         calibration=found.quality,
-        findings=tolerated(found.findings, outcomes[0].metric - outcomes[1].metric, tolerance),
+        findings=tolerated(
+            found.findings, outcomes[0].metric - outcomes[1].metric, tolerance, divided=calibration is None
+        ),
         sites=found.sites,
         measured=found.measured,
         trials=tuple(search.trials),

@@ -20,6 +20,9 @@ from intact8.diagnose.doctor.structural_repairs import UNCHANGED, kind_of, unwra
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.weights.layout import output_first
 
+SCRAMBLED = "taken as stored with"
+"""What is said of weights whose numbers are taken in another order: the wrong one makes noise of them."""
+
 SIZES = 8.0
 """Times the usual size from which a whole weight is tried at it."""
 
@@ -149,7 +152,7 @@ def _turned(node: Node, weight: Tensor, places: list[int]) -> Iterator[Repair]:
     if weight.dim() == 4 and weight.shape[2] == weight.shape[3] > 1:
         turned["transposed in space"] = weight.transpose(2, 3)
     for how, changed in _laid_out(weight).items():
-        turned[f"taken as stored with {how}"] = changed
+        turned[f"{SCRAMBLED} {how}"] = changed
     if weight.dim() == 2 and weight.shape[1] > 1:
         turned["made for its inputs in reverse order"] = weight.flip(1)
     if places and weight.dim() == 2 and math.prod(places) == weight.shape[1]:
