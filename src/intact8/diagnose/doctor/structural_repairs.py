@@ -134,6 +134,8 @@ def grouped(repairs: Sequence[Repair]) -> Groups:
         alone = _alone(repair)
         if alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm"):
             groups[repair.cause, repair.text].append(repair)
+        lost = repair.inserted and not repair.others and not repair.also  # in all blocks, with others elsewhere
+        if (alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm")) or lost:
             groups[repair.cause, repair.text, kind_of(repair.node.name)].append(repair)
         if alone and repair.cause == INPUTS_ARE_WRONG and repair.change is not None and not repair.source:
             what = repair.text.removesuffix(f" as {repair.node.name}")
