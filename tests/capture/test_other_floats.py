@@ -73,13 +73,15 @@ def test_other_floats_are_computed_in_float32(name: str) -> None:
     assert report.mismatches == 0, str(report)
 
 
-def test_one_note_of_the_first_place_and_outputs_in_float32() -> None:
+def test_a_note_of_the_first_place_of_each_and_outputs_in_float32() -> None:
     net = Parts(lambda _, x: x.double().half().double())
     wide = nn.Sequential(net, nn.Softmax(-1)).eval()
     wide.register_forward_hook(lambda *given: given[2].double())
     captured = capture(wide, (torch.randn(3, 8),))
-    (note,) = captured.notes
-    assert "float64 from here on: 0 (Parts), test_other_floats.py" in note
+    assert [note.partition(".py")[0] for note in captured.notes] == [
+        f"computed in float32: what the model computes in {name} from here on: 0 (Parts), test_other_floats"
+        for name in ("float64", "float16")
+    ]
     assert captured.graph.nodes[captured.graph.outputs[0]].dtype == "float32"
 
 

@@ -32,7 +32,10 @@ CLOSE = 0.05
 """A fault in the graph exceeds this error of an output, relative to its norm, and rounding does not."""
 
 ROUGH = 0.2
-"""The same where the model computes in other floats than the graph: those of 16 bits keep two or three digits."""
+"""The same where the model computes in floats of 16 bits, and the graph does not: they keep two or three digits."""
+
+HELD = {**dict.fromkeys(OTHER_FLOATS, torch.float32), torch.int32: torch.int64}
+"""What the graph returns where the model returns numbers of another type."""
 
 NOISE = 1e-6
 """How much inputs are changed, relative to each number, to see how much the model's own outputs change by rounding."""
@@ -92,7 +95,8 @@ def require_agreement(
             inputs = captured.flatten(copied(args), copied(kwargs))
             values = run_float(captured.graph, captured.tensors(), inputs)
             found = captured.rebuild([values[name] for name in captured.graph.outputs])
-            close = ROUGH if any(note.startswith(IN_FLOAT32) for note in captured.notes) else CLOSE
+            rough = any(note.startswith(IN_FLOAT32) and "float16" in note for note in captured.notes)
+            close = ROUGH if rough else CLOSE
             reason = next(differences(found, expected, close=close), "")
             if reason:  # the order of almost equal scores, as detectors take the largest of, is a matter of rounding
                 near_args, near_kwargs = copied(args, NOISE), copied(kwargs, NOISE)
@@ -206,11 +210,7 @@ def _called(
 
 
 def differences(found: Any, expected: Any, nearby: Any = None, close: float = CLOSE) -> Iterator[str]:
-    """Yield what is not the same, in words; ``nearby`` is expected for almost the same inputs.
-
-    Other floats than float32 are expected as such, and int32 as int64.
-    """
-    held = {**dict.fromkeys(OTHER_FLOATS, torch.float32), torch.int32: torch.int64}
+    """Yield what is not the same, in words; ``nearby`` is expected for almost the same inputs."""
     ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     moved = theirs if nearby is None else pytree.tree_leaves(nearby)
     if len(ours) != len(theirs):
@@ -220,7 +220,7 @@ def differences(found: Any, expected: Any, nearby: Any = None, close: float = CL
         if not isinstance(given, Tensor) or not isinstance(mine, Tensor):
             if isinstance(given, Tensor) or isinstance(mine, Tensor) or mine != given:
                 yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
-        elif mine.shape != given.shape or mine.dtype != held.get(given.dtype, given.dtype):
+        elif mine.shape != given.shape or mine.dtype != HELD.get(given.dtype, given.dtype):
             yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
         elif given.is_floating_point() and (error := _distance(mine, given)) > close + 2 * _distance(other, given):
             yield f"output {i} differs by {error:.0%} of its norm"

@@ -142,16 +142,16 @@ class Builder(ConstantStore, NamedSizes):
         return tuple(self.dim(d, fx) for d in val.shape)
 
     def dtype_of_meta(self, fx: torch.fx.Node) -> str:
-        """Return the dtype's name from the export's metadata: float32 of other floats, which is noted of the first."""
+        """Return the dtype's name from the export's metadata: float32 of other floats, which is noted once of each."""
         val = fx.meta.get("val")
         if isinstance(val, (list, tuple)):
             val = val[0]
         dtype = getattr(val, "dtype", torch.float32)
         name = str(dtype).removeprefix("torch.")
         if dtype in OTHER_FLOATS and fx.op != "placeholder":
-            if not any(note.startswith(IN_FLOAT32) for note in self.notes):
-                where = Call(self, fx, operator_name(fx), {}).where()
-                self.notes.append(f"{IN_FLOAT32} what the model computes in {name} from here on: {where}")
+            note = f"{IN_FLOAT32} what the model computes in {name} from here on"
+            if not any(other.startswith(note) for other in self.notes):
+                self.notes.append(f"{note}: {Call(self, fx, operator_name(fx), {}).where()}")
             return "float32"
         if dtype in OTHER_FLOATS or name.startswith(("float8", "complex")):
             why = "quantization starts from a float32 model"

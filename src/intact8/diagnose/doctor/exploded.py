@@ -15,9 +15,9 @@ from intact8.capture.graph import Node
 from intact8.capture.operations import TRANSITIONS
 from intact8.diagnose.doctor.consumers import CHANNELWISE, Users, depthwise_channels, importance
 from intact8.diagnose.doctor.float_causes import LEAST, NEARLY_ALL, SURELY, TRAIN_ON
+from intact8.diagnose.doctor.repair import kind_of
 from intact8.diagnose.doctor.repairs import LARGE_EPS, followed_by
 from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, Finding
-from intact8.diagnose.doctor.structural_repairs import kind_of
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.opset.op import Array
 from intact8.simulation.simulation import Simulation

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from intact8.capture.trace import checksum
 from intact8.diagnose.doctor.float_causes import FEW_NUMBERS, LEAST, TRAIN_ON
+from intact8.diagnose.doctor.repair import kind_of
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import kind_of
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.prepare import in_training_mode
 from intact8.simulation.simulation import Simulation

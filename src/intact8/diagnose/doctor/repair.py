@@ -72,9 +72,7 @@ class Repair:
         names = [node.name for node in (self.node, *self.others)]
         if self.cause != "wrong_weights" or len(names) != 2 or self.also:
             return False
-        kinds, blocks = (
-            {re.sub(r"\d+", "#", of) for of in part} for part in (names, [n.rpartition(".")[0] for n in names])
-        )
+        kinds, blocks = {kind_of(name) for name in names}, {kind_of(name.rpartition(".")[0]) for name in names}
         return len(kinds) > 1 and len(blocks) > 1
 
     def parts(self) -> Iterator[Repair]:
@@ -97,6 +95,11 @@ class Repair:
         y = y if self.shift is None else y - self.shift
         y = y if self.behind is None else compute(self.behind, [y])
         return y * self.gain if y.is_floating_point() else y
+
+
+def kind_of(name: str) -> str:
+    """Return a name without its numbers."""
+    return re.sub(r"\d+", "#", name)
 
 
 def formed(made: Iterator[Repair]) -> Iterator[Repair]:

@@ -15,7 +15,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.attention_repairs import of_attention
 from intact8.diagnose.doctor.channel_repairs import of_channels, statistics_of
 from intact8.diagnose.doctor.input_repairs import of_inputs
-from intact8.diagnose.doctor.repair import SCALED, Repair, formed, swapped
+from intact8.diagnose.doctor.repair import SCALED, Repair, formed, kind_of, swapped
 from intact8.diagnose.doctor.rotary_repairs import of_rotary_positions
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import (
@@ -24,7 +24,6 @@ from intact8.diagnose.doctor.structural_repairs import (
     SQUARED,
     UNCHANGED,
     function_of,
-    kind_of,
     only_source,
     otherwise,
     with_function,

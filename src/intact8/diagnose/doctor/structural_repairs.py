@@ -18,7 +18,7 @@ from torch import Tensor
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import TRANSITIONS
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair, kind_of
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
@@ -233,11 +233,6 @@ def depending_on(graph: Graph, name: str) -> set[str]:
         if found.intersection(node.inputs):
             found.add(node.name)
     return found
-
-
-def kind_of(name: str) -> str:
-    """Return a name without its numbers."""
-    return re.sub(r"\d+", "#", name)
 
 
 def along_samples(shape: Sequence[Any]) -> bool:

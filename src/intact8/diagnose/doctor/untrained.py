@@ -15,8 +15,9 @@ from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.exploded import norms, weight_finding
 from intact8.diagnose.doctor.float_causes import LEAST, TRAIN_ON
+from intact8.diagnose.doctor.repair import kind_of
 from intact8.diagnose.doctor.report import NETWORK, Finding
-from intact8.diagnose.doctor.structural_repairs import depending_on, kind_of, last_part, owner_of
+from intact8.diagnose.doctor.structural_repairs import depending_on, last_part, owner_of
 from intact8.diagnose.doctor.weight_repairs import TWINS
 from intact8.simulation.simulation import Simulation
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
-from intact8.diagnose.doctor.repair import Repair, rows_reordered
-from intact8.diagnose.doctor.structural_repairs import UNCHANGED, kind_of, unwrapped
+from intact8.diagnose.doctor.repair import Repair, kind_of, rows_reordered
+from intact8.diagnose.doctor.structural_repairs import UNCHANGED, unwrapped
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.weights.layout import output_first
 

@@ -17,12 +17,11 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import Users
-from intact8.diagnose.doctor.repair import SCALED, Compute, Repair
+from intact8.diagnose.doctor.repair import SCALED, Compute, Repair, kind_of
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
     UNCHANGED,
     function_of,
-    kind_of,
     only_source,
     unwrapped,
     with_function,
