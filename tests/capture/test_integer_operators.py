@@ -21,6 +21,12 @@ WEIGHT = torch.tensor([[1, -2], [3, 4], [0, 5], [-6, 7], [8, 2], [9, -1]])
 Functions = dict[str, Callable[[Tensor], Any]]
 
 INTEGERS: dict[str, Functions] = {
+    "bits": {
+        "bits": lambda x: x & 6,
+        "all bits but some": lambda x: x & -4,
+        "more bits": lambda x: x | 5,
+        "other bits": lambda x: x ^ -3,
+    },
     "functions": {
         "relu": F.relu,
         "relu in place": lambda x: x.clone().relu_(),
@@ -105,6 +111,10 @@ INTEGERS: dict[str, Functions] = {
 }
 
 TRUTHS: dict[str, Functions] = {
+    "bits": {
+        "bits": lambda x: x & 1,
+        "more bits": lambda x: x | 4,
+    },
     "arithmetic": {
         "sum": lambda x: x + x.flip(1),
         "plus true": lambda x: x + True,
@@ -157,6 +167,11 @@ TRUTHS: dict[str, Functions] = {
 }
 
 BYTES: dict[str, Functions] = {
+    "bits": {
+        "bits": lambda x: x & 15,
+        "more bits": lambda x: x | 128,
+        "other bits": lambda x: x ^ 85,
+    },
     "arithmetic": {
         "plus one": lambda x: x + 1,
         "plus 300": lambda x: x + 300,
@@ -231,7 +246,7 @@ REFUSED: dict[str, tuple[str, Callable[[Tensor], Any], str]] = {
     "convolution": ("int64", lambda x: F.conv1d(x[:, None], WEIGHT[:1, None]), "conv of int64 with a result of int64"),
     "large product": ("int64", lambda x: x @ WEIGHT.repeat(1, 100_000), "a matrix product of integers"),
     "least integer": ("int64", lambda x: F.pad(x, (1, 1), value=-(2**63)), "programs hold integers below"),
-    "bits": ("bool", lambda x: x & 1, "bitwise arithmetic on integers"),
+    "bits": ("int64", lambda x: x & x.flip(1), "bitwise arithmetic of two integers"),
     "small divisor": ("float32", lambda x: x / 1e-40, "a division by 1e-40"),
     "small divisors": ("float32", lambda x: x / torch.tensor([1e-40, 1, 1, 0, 1, 1]), "a division by 1e-40"),
     "infinity": ("float32", lambda x: x / float("nan"), "the number nan"),

@@ -121,6 +121,7 @@ def left_shift(x: Tensor, y: int) -> Tensor:
 @formula("__and__.Scalar bitwise_and.Scalar")
 def bits(x: Tensor, y: int) -> Tensor:
     """Compute the bits of whole numbers that y has, which of a negative y is all but those of ~y: run by run."""
+    x = x.long() if x.dtype == torch.bool else x
     if y < 0:
         return x - bits(x, ~y)
     found, low = torch.zeros_like(x), 0

@@ -393,8 +393,8 @@ def broadcast(c: Call, x: Any, y: Any) -> Shape:
 
 def _of_numbers(c: Call) -> bool:
     """Return whether the bits of whole numbers are asked for, by those of one fixed number."""
-    numbers = isinstance(c["self"], Value) and c.dtype(c["self"]) != "bool" and not c.op.startswith("logical")
-    return numbers and isinstance(c["other"], int) and not isinstance(c["other"], bool)
+    fixed = isinstance(c["other"], int) and not isinstance(c["other"], bool)
+    return fixed and isinstance(c["self"], Value) and not c.op.startswith("logical")
 
 
 def _counts(c: Call, *values: Any) -> list[Value]:
@@ -405,11 +405,8 @@ def _counts(c: Call, *values: Any) -> list[Value]:
         if c.dtype(x) != "bool" and c.op.startswith("logical"):
             x = c.emit("compare", x, out=c.shape(x), out_dtype="bool", fn="ne", value=0)
         if c.dtype(x) != "bool":
-            why, remedy = (
-                "programs know it for booleans and fixed numbers only",
-                "compute the indices outside the model",
-            )
-            raise c.error("bitwise arithmetic on integers", why=why, remedy=remedy)
+            what, why = "bitwise arithmetic of two integers", "programs know it of booleans, and by one fixed number"
+            raise c.error(what, why=why, remedy="compute the indices outside the model")
         out.append(c.emit("cast", x, out=c.shape(x), out_dtype="int64", dtype="int64"))
     return out
 

@@ -491,7 +491,8 @@ def _outputs(builder: Builder, program: ExportedProgram, result: Iterable[Any]) 
     for position, (item, given) in enumerate(returned(program, zip(result, node.args[0], strict=True))):
         if isinstance(item, (Tensor, Prefix)):
             item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
-        builder.notes += filter(None, [known_dtype(given, position)])
+        if note := known_dtype(given, position):
+            builder.notes.append(note)
         if isinstance(item, Value):
             leaves.append(Slot(len(outputs)))
             outputs.append(item.name)

@@ -186,9 +186,8 @@ def _most_likely(
     if best.repair.also:  # of what gives as much back, the least that is put right, and of what there is already
         fewer = [r for r in alike if r.repair.cause == best.repair.cause and not r.surely_worse(best)]
         best = min([best, *fewer], key=lambda r: (r.repair.inserted, len(r.repair.also)))
-    if (
-        best.repair.node.op == "table" and best.repair.cause == "wrong_scale"
-    ):  # a function has no scale that could be wrong, but layers beside it have
+    # A function has no scale that could be wrong, but layers beside it have.
+    if best.repair.node.op == "table" and best.repair.cause == "wrong_scale":
         best = next((r for r in alike if r.repair.cause == best.repair.cause and r.repair.node.params), best)
     # They are prepared wrongly more often than layers are.
     # Classes numbered otherwise give any answers back that go by pairs, as those of images with red for blue do.

@@ -122,9 +122,9 @@ def of_one_block(repairs: Sequence[Repair], graph: Graph) -> list[Repair]:
     return _each_once(groups.items(), graph)
 
 
-def _alone(repair: Repair) -> bool:
-    """Return whether one operation is put right, and not as others are."""
-    return not repair.others and not repair.also and "elsewhere" not in repair.text
+def _alone(repair: Repair, *, as_others: bool = False) -> bool:
+    """Return whether one operation is put right, and not, or also, as others are."""
+    return not repair.others and not repair.also and (as_others or "elsewhere" not in repair.text)
 
 
 def grouped(repairs: Sequence[Repair]) -> Groups:
@@ -134,7 +134,7 @@ def grouped(repairs: Sequence[Repair]) -> Groups:
         alone = _alone(repair)
         if alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm"):
             groups[repair.cause, repair.text].append(repair)
-        lost = repair.inserted and not repair.others and not repair.also  # in all blocks, with others elsewhere
+        lost = repair.inserted and _alone(repair, as_others=True)  # in all blocks, with others elsewhere
         if (alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm")) or lost:
             groups[repair.cause, repair.text, kind_of(repair.node.name)].append(repair)
         if alone and repair.cause == INPUTS_ARE_WRONG and repair.change is not None and not repair.source:

@@ -135,19 +135,20 @@ def axis_of(node: Node, graph: Graph) -> int:
     Of three dimensions the convolution tells that it is computed from, element by element, or that reads an input.
     """
     rank = len(node.shape)
+    there = [*range(rank)]  # which dimension of the node each dimension of what it is computed from becomes
+    while rank == 3 and node.op not in ("linear", "conv", *MIXING) and node.inputs:
+        source = graph.nodes[node.inputs[0]]
+        if len(source.shape) != rank:
+            break
+        if node.op == "permute":
+            there = [there[node.attrs["dims"].index(axis)] for axis in range(rank)]
+        node = source
     if node.op in ("linear", "conv"):
-        return channel_axis(node) % max(rank, 1)
+        return there[channel_axis(node)] if rank else 0
     if rank != 3:
         return min(1, max(rank - 1, 0))
-    if node.op == "input":
-        reader = _reader(node, graph)
-        return 1 if reader is not None and reader.op == "conv" else 2
-    source = graph.nodes[node.inputs[0]] if node.inputs else node
-    if len(source.shape) != 3 or source is node:
-        return 2
-    if node.op == "permute":
-        return list(node.attrs["dims"]).index(axis_of(source, graph))
-    return axis_of(source, graph) if node.op not in MIXING else 2
+    reader = _reader(node, graph) if node.op == "input" else None
+    return there[1] if reader is not None and reader.op == "conv" else 2
 
 
 def _reader(node: Node, graph: Graph) -> Node | None:
