@@ -91,7 +91,8 @@ def wrong_network(
         other = 0.0 if shown and not targets.classes else answers.renumbered  # units make up for what is seen elsewhere
         if (message or repaired) and other > max(answers.score + ABOVE_CHANCE, repaired - SAME * targets.classes, MOST):
             how = "its classes numbered otherwise" if targets.classes else "its answers in other units"
-            message, severity = f"{message or right}; with {how} it {targets.said(other)}", "error"
+            message = message if message and how not in message else right
+            message, severity = f"{message}; with {how} it {targets.said(other)}", "error"
             evidence = {"accuracy": (answers.score, other)}
         elif any(f.cause == "float_network_wrong" and {"recovers", "fits", "looks"} & f.evidence.keys() for f in known):
             message = ""  # it is said
