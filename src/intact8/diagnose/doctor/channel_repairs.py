@@ -32,6 +32,8 @@ def statistics_of(
     sums: dict[str, list[Any]] = {}
     squares: dict[str, list[Any]] = {}
     plain = FloatExecutor(sim.tensors)
+    layers = (n for n in sim.graph if (n.op in AFFINE or n.op.endswith("_norm")) and len(n.shape) > 1)
+    axes = {node.name: axis_of(node, sim.graph) for node in layers}
 
     def add(into: dict[str, list[Any]], name: str, x: Tensor, axis: int) -> None:
         rows = x.detach().double().movedim(axis, 0).flatten(1)
@@ -43,9 +45,9 @@ def statistics_of(
         if node.op in AFFINE and "bn" in node.attrs:
             bare, x = without_norm(node), real(inputs[0])
             add(sums, node.name, plain(bare, [x]) if bare.params else x, 1)
-        if (node.op in AFFINE or node.op.endswith("_norm")) and len(node.shape) > 1:
+        if node.name in axes:
             y = real(output)
-            add(squares, node.name, y, axis_of(node, sim.graph) % y.dim())
+            add(squares, node.name, y, axes[node.name] % y.dim())
 
     with unquantized(sim), torch.no_grad():
         for batch in samples:

@@ -13,7 +13,7 @@ from torch import Tensor
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, SCALED, Compute, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import filling, source_of
+from intact8.diagnose.doctor.structural_repairs import filling, tables_of
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.simulation import Simulation
 
@@ -308,7 +308,7 @@ def _negated(axis: int, at: int) -> Callable[[Tensor], Tensor]:
 
 def _letters(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return texts of letters by their numbers in ASCII with all of them small, or capital."""
-    tables = _tables(sim, name)
+    tables = tables_of(sim.graph, name)
     rows = len(sim.tensors[tables[0].params["weight"]]) if tables and x.dim() == 2 else 0
 
     def between(first: str, last: str, less: int, step: int) -> Callable[[Tensor], Tensor]:
@@ -324,15 +324,10 @@ def _letters(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Call
     return found
 
 
-def _tables(sim: Simulation, name: str) -> list[Node]:
-    """Return the tables that an input's indices are looked up in."""
-    return [n for n in sim.graph if n.op == "embedding" and source_of(sim.graph, n.inputs[0]) == name]
-
-
 def _filled(sim: Simulation, name: str, x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return other indices than the one that fills the ends of rows moved by one, and this one become what the table
     holds nothing of, as of padding."""
-    tables = _tables(sim, name)
+    tables = tables_of(sim.graph, name)
     if x.dim() != 2 or x.shape[1] < 3 or not tables:
         return {}
     fills = filling(x)

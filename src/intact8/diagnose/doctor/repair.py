@@ -67,6 +67,11 @@ class Repair:
     inserted: bool = False
 
     @property
+    def doubtful(self) -> bool:
+        """Whether it may make up for other faults in part, so that a part of the loss does not tell."""
+        return self.inserted or self.unlikely
+
+    @property
     def unlikely(self) -> bool:
         """Whether two layers of unlike parts of a network exchange what they hold, which few converters do."""
         names = [node.name for node in (self.node, *self.others)]

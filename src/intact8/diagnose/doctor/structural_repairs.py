@@ -204,6 +204,11 @@ def source_of(graph: Graph, name: str) -> str:
     return node.name
 
 
+def tables_of(graph: Graph, name: str) -> list[Node]:
+    """Return the tables that an input's indices are looked up in."""
+    return [n for n in graph if n.op == "embedding" and source_of(graph, n.inputs[0]) == name]
+
+
 def owner_of(sim: Simulation, name: str) -> str:
     """Return the module whose parameter alone a constant is computed from, as rows of a table; else the name."""
     source = only_source(sim, sim.graph.nodes[name].params.get("value", ""))
@@ -451,17 +456,16 @@ def _offsets(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 
 def _rows_of_padding(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     """Yield a table with zeros as what fills the ends of rows, as where it came with other numbers for padding."""
-    given = dict(zip(sim.graph.inputs, samples.batches[0].inputs, strict=True))
-    for node in (n for n in sim.graph if n.op == "embedding"):
-        ids = given.get(source_of(sim.graph, node.inputs[0]))
-        fills = filling(ids) if ids is not None and ids.dim() == 2 and ids.shape[1] > 1 else None
-        name = node.params["weight"]
-        table = sim.tensors[name].detach()
-        if fills is not None and 0 <= fills < len(table) and bool(table[fills].any()):
-            without = table.clone()
-            without[fills] = 0.0
-            text = f"its row {fills}, that of padding, holds zeros"
-            yield Repair("wrong_weights", text, node, {name: without})
+    for given, ids in zip(sim.graph.inputs, samples.batches[0].inputs, strict=True):
+        tables = tables_of(sim.graph, given) if ids.dim() == 2 and ids.shape[1] > 1 else []
+        fills = filling(ids) if tables else None
+        for node in tables:
+            name = node.params["weight"]
+            table = sim.tensors[name].detach()
+            if fills is not None and 0 <= fills < len(table) and bool(table[fills].any()):
+                without = table.clone()
+                without[fills] = 0.0
+                yield Repair("wrong_weights", f"its row {fills}, that of padding, holds zeros", node, {name: without})
 
 
 def _moved(

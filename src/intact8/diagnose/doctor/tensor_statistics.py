@@ -185,12 +185,13 @@ def observe(sim: Simulation, samples: Samples) -> Statistics:
     count = 0
 
     flat = flat_ends(sim.points)
+    axes = {name: axis_of(sim.graph.nodes[name], sim.graph) for name in wanted}
 
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         if node.name in wanted and node.op != "constant":
             along = node.shape.index(None) if None in node.shape else 0
             y = real(output).clamp(*flat[node.name]) if node.name in flat else real(output)
-            made.setdefault(node.name, TensorStats()).add(y, axis_of(node, sim.graph), count, along)
+            made.setdefault(node.name, TensorStats()).add(y, axes[node.name], count, along)
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
             x = real(inputs[0])
             read.setdefault(node.name, TensorStats()).add(x, channel_axis(node) % x.dim())

@@ -123,7 +123,7 @@ class Repaired:
         surer = self.share > MUCH and self.repair.cause in DISCRETE
         sure = SURE - 0.75 if surer else SURE - 0.5 if prepared or self.share > MOST else SURE
         noisy = self.repair.cause not in COMPENSATING and len(self.repair.also) < MANY_PLACES
-        noisy &= not self.repair.inserted and not self.repair.unlikely
+        noisy &= not self.repair.doubtful
         if noisy and self.accuracy[1] > self.accuracy[0] + MANY_MORE:
             least = self.repair.least or NOISY
         return self.share > least and self.sureness > sure
@@ -138,7 +138,7 @@ class Repaired:
         """Whether it surely takes away a part of the loss, as where most of it cannot be: of letters to come, say."""
         discrete = self.repair.cause in DISCRETE and self.accuracy[1] >= self.accuracy[0]
         discrete &= self.mended > RIGHTLY_IN_PART and not self.repair.least and len(self.repair.also) < MANY_PLACES
-        discrete &= not self.repair.inserted and not self.repair.unlikely
+        discrete &= not self.repair.doubtful
         return discrete and self.share > A_PART and self.sureness > 2 * SURE
 
     @property

@@ -36,9 +36,6 @@ FACTOR = 1e-3
 ALMOST = 1e-5
 """By how much the lengths of normalized rows may differ from 1."""
 
-FACTORS = ("constant", "scale_shift")
-"""Operations that hold a parameter which something is multiplied by."""
-
 SPARSE, EMPTY = 0.3, 0.1
 """Share of zeros among the weights of one layer from which it was emptied, where other layers have hardly any; and the
 same where all weights of some inputs are 0."""
@@ -163,13 +160,11 @@ def _trained(sim: Simulation) -> set[str]:
 def _empty_tables(sim: Simulation) -> list[Finding]:
     """Return findings of parameters that are added, or factors, and hold zeros, or one number unlike their like."""
     trained = _trained(sim)
-    values = {n.name: n.params["value"] for n in sim.graph if n.op == "constant"}
-    factors = {n.name: n.params["weight"] for n in sim.graph if n.op == "scale_shift" and "weight" in n.params}
-    values |= factors
-    one = {}
+    values, one = _held(sim), {}
     for place, name in values.items():
         held = sim.tensors[name].detach() if name in trained else torch.zeros(0)
-        if held.numel() >= (8 if place in factors else LEAST) and not bool(held.any()):
+        factor = sim.graph.nodes[place].op == "scale_shift"
+        if held.numel() >= (8 if factor else LEAST) and not bool(held.any()):
             one[place] = f"holds {ZEROS}"
         elif held.numel() >= 8 and bool((held == held.reshape(-1)[0]).all()):
             alike = [sim.tensors[of] for at, of in values.items() if at != place and kind_of(at) == kind_of(place)]
@@ -190,11 +185,17 @@ def _empty_tables(sim: Simulation) -> list[Finding]:
     return found
 
 
+def _held(sim: Simulation) -> dict[str, str]:
+    """Map the operations that hold a parameter to its name."""
+    roles = {"constant": "value", "scale_shift": "weight"}
+    held = {n.name: n.params.get(roles[n.op], "") for n in sim.graph if n.op in roles}
+    return {place: name for place, name in held.items() if name}
+
+
 def silenced(sim: Simulation) -> set[str]:
     """Return the names of products that are 0, as a parameter that is one of the factors holds nothing but zeros."""
-    held = {n.name: n.params.get("value", n.params.get("weight", "")) for n in sim.graph if n.op in FACTORS}
     trained = _trained(sim)
-    zeros = {at for at, name in held.items() if name in trained and not bool(sim.tensors[name].detach().any())}
+    zeros = {at for at, name in _held(sim).items() if name in trained and not bool(sim.tensors[name].detach().any())}
     return {n.name for n in sim.graph if n.name in zeros or (n.op == "mul" and zeros.intersection(n.inputs))}
 
 

@@ -373,9 +373,9 @@ def _gains_and_biases(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Rep
     for prefix in ("", "bn.", "pre."):
         own = [node.params.get(f"{prefix}{role}", "") for role in ("weight", "bias")]
         if all(own) and (prefix or node.op.endswith("_norm")):
-            gains, biases = (tensors[name].detach() for name in own)
-            if gains.shape == biases.shape:
-                changed = {own[0]: biases, own[1]: gains}
+            gains, biases = own
+            if tensors[gains].shape == tensors[biases].shape:
+                changed = _swapped([(gains, biases)], tensors)
                 yield Repair("wrong_weights", "its gains and its biases are exchanged", node, changed)
 
 
