@@ -155,7 +155,7 @@ class Builder(ConstantStore, NamedSizes):
             return "float32"
         if dtype in OTHER_FLOATS or name.startswith(("float8", "complex")):
             why = "quantization starts from a float32 model"
-            remedy = "call model.float() first, give float32 inputs, and remove casts and autocast"
+            remedy = "call model.float() first, and give float32 inputs"
             if name.startswith("complex"):
                 why, remedy = "programs hold real numbers", "give view_as_real(x), and join it by torch.view_as_complex"
             what, call = f"a tensor of dtype {name}", Call(self, fx, operator_name(fx), {})

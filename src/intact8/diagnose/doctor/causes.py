@@ -247,16 +247,17 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     if q.reach >= FAR:
         return (
             "outlier_sample",
-            f"inputs reach {q.reach:.3g} times as far as in the data, as values that stand for none",
+            f"inputs reach {q.reach:.3g} times as far as in the data, as markers of missing values do",
         )
     if q.extreme_ratio >= EXTREME:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"
     classes, there = q.classes or math.inf, q.data_classes or 0.0
+    seen = f"the network sees {_classes(classes)} in"
     if A_FEW <= q.distinct < FEW and classes < ONE < there / 2:
         return (
             "one_class",
-            f"the network sees {classes:.1f} classes in its {q.distinct} samples, {there:.1f} in the data",
+            f"{seen} its {q.distinct} samples, {_classes(there)} in the data",
         )
     if q.distinct < FEW:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
@@ -266,7 +267,7 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     if q.input_shift > APART and q.strange > STRANGE:
         return "unlike_data", f"{moved}, and {q.strange:.0%} of them are like none"
     if classes <= there / 2:
-        return "one_class", f"the network sees {classes:.1f} classes in it, {there:.1f} in the data"
+        return "one_class", f"{seen} it, {_classes(there)} in the data"
     if q.input_shift > APART and not part:
         return "unlike_data", moved
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"
@@ -384,6 +385,11 @@ def _imbalanced_input(sim: Simulation, site: Measured, sites: list[Measured]) ->
 
 def _range(ends: list[float]) -> str:
     return f"[{ends[0]:.3g}, {ends[1]:.3g}]"
+
+
+def _classes(count: float) -> str:
+    """Return an effective number of classes in words."""
+    return "one class" if f"{count:.1f}" == "1.0" else f"{count:.1f} classes"
 
 
 def _bits(limits: list[int]) -> int:

@@ -71,7 +71,7 @@ def wrong_network(
         repaired = repaired_score(known)
         right = f"in float it {targets.said(answers.score)} of {len(targets)} samples"
         if answers.guesses:
-            message = f"{right}; guessing gives {chance:.1%}"
+            message = f"{right}; guessing gives {chance:.1%}" if targets.classes else f"{right}: it foretells nothing"
         elif answers.confidence - answers.score > OVERCONFIDENT:
             message = f"{right}, and sure of {answers.confidence:.1%}"
             severity = "error" if answers.confidence - answers.score > 2 * OVERCONFIDENT else "warning"

@@ -81,10 +81,10 @@ RATES = (1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0)
 """Ratios of rates at which signals are often sampled."""
 
 MOST_OF_A_TABLE = 100
-"""Columns up to which numbers are looked at for those that stand for none."""
+"""Columns up to which numbers are looked at for markers of missing values."""
 
 BLANKS = 0.05, 0.9
-"""Shares of a column's numbers, least and most, that are one number which stands for none: some are missing."""
+"""Shares of a column's numbers, least and most, that are one number, the marker of missing values."""
 
 STEPS = 16
 """Steps of a signal below which it has no rate to speak of."""
@@ -237,7 +237,7 @@ def _moved_to_other_end(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 
 
 def _without_blanks(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
-    """Return columns of a table, numbers of which many are one that stands for none, with the mean of the others."""
+    """Return columns of a table in which many numbers are one marker of missing values, with the mean of the others."""
     blanks: dict[int, tuple[float, float]] = {}
     for k in range(x.shape[1] if x.dim() == 2 and x.shape[1] <= MOST_OF_A_TABLE else 0):  # else they may be pixels
         values, counts = torch.unique(x[:, k], return_counts=True)

@@ -62,7 +62,11 @@ that squeeze channels."""
 DROWNED = 0.01
 """Deviation of a batch norm's results, mostly about 1, below which its channel is a constant."""
 
-PRUNE = "prune them, or train on: they cost time and say nothing"
+PRUNE = {
+    "warning": "prune them, or train on: they cost time and say nothing",
+    "error": "load the weights of training again, and see that the layer's inputs are those of training",
+}
+"""What to do about dead channels: where a few are dead, training left them so; where most are, something is wrong."""
 
 GROWN, LEAST_CHANNELS = 5.0, 8
 """Times the usual size from which the weights of a channel, and what their results vary by, have grown; and channels
@@ -218,7 +222,7 @@ def _stale(
             "are constants: the weights before it have vanished"
         )
         vanished = {"share": left, **({"vanished": name} if left > NEARLY_ALL else {})}
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence=vanished)
+        return Finding("dead_channels", place, "error", message, PRUNE["error"], evidence=vanished)
     grown = _grown_rows(mean, variance, norm, graph.nodes.get(place), trained)
     if grown:
         message = (
@@ -237,7 +241,7 @@ def _stale(
     still = float((variance < DEAD_WIDTH * running).double().mean())
     if not units and still >= MOSTLY_DEAD:
         message = f"{still:.0%} of the channels that batch norm {name} reads never change"
-        return Finding("dead_channels", place, "error", message, PRUNE, evidence={"share": still})
+        return Finding("dead_channels", place, "error", message, PRUNE["error"], evidence={"share": still})
     message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"
@@ -332,7 +336,7 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
             mostly = dead >= MOSTLY_DEAD * channels and (channels >= LEAST_CHANNELS or dead == channels)
             mostly &= not squeezes or dead == channels
             severity = "error" if mostly else "warning"
-            found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
+            found[layer] = Finding("dead_channels", layer, severity, message, PRUNE[severity], evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])
 
 
@@ -386,7 +390,7 @@ def dead_gains(gains: Mapping[str, Tensor]) -> list[Finding]:
             message = f"the gains of {dead} of {channels} channels are 0"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             level = "error" if dead >= MOSTLY_DEAD * channels else "warning"
-            found.append(Finding("dead_channels", name, level, message, PRUNE, evidence=evidence))
+            found.append(Finding("dead_channels", name, level, message, PRUNE[level], evidence=evidence))
     return found
 
 
