@@ -135,6 +135,38 @@ class Attention(nn.Module):
         return z
 
 
+class Cell(nn.Module):
+    """A recurrent cell as people write it by hand, six steps of it, whose gates are parts of a layer's results."""
+
+    def __init__(self, way: str, order: tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.way, count = way, 3 if way == "gru" else 4
+        self.x2h, self.h2h = nn.Linear(16 if way == "joined" else 8, 8 * count), nn.Linear(8, 8 * count)
+        self.fc = nn.Linear(8, 5)
+        for layer in (self.x2h, self.h2h, self.fc):
+            nn.init.normal_(layer.weight, std=0.7)
+        for layer in (self.x2h, self.h2h) if order else ():
+            for value in layer.parameters():
+                value.data = torch.cat([value.data.chunk(count)[i] for i in order or ()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = c = x.new_zeros(x.shape[0], 8)
+        for t in range(6):
+            if self.way == "gru":
+                (r, z, n), (hr, hz, hn) = self.x2h(x[:, t]).chunk(3, 1), self.h2h(h).chunk(3, 1)
+                n = (n + (r + hr).sigmoid() * hn).tanh()
+                h = n + (z + hz).sigmoid() * (h - n)
+                continue
+            joined = torch.cat([x[:, t], h], 1)
+            gates = self.x2h(joined) if self.way == "joined" else self.x2h(x[:, t]) + self.h2h(h)
+            i, f, g, o = gates.chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        z = self.fc(h)
+        return z
+
+
 def interleaved() -> nn.Module:
     net = Attention()
     for value in net.qkv.parameters():
@@ -162,6 +194,9 @@ FAULTS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "causal": (Attention, lambda: Attention(causal=False), "no position sees those behind it"),
     "mask": (Attention, lambda: Attention(inverted=True), "its mask is inverted"),
     "reshape": (Attention, lambda: Attention(turned=True), "it transposes its input and does not reshape it"),
+    "gates joined": (lambda: Cell("joined"), lambda: Cell("joined", (0, 1, 3, 2)), "lie in the order (0, 1, 3, 2)"),
+    "gates added": (lambda: Cell("added"), lambda: Cell("added", (0, 2, 1, 3)), "lie in the order (0, 2, 1, 3)"),
+    "gates of a GRU": (lambda: Cell("gru"), lambda: Cell("gru", (1, 0, 2)), "lie in the order (1, 0, 2)"),
     "layout": (Attention, interleaved, "queries, keys and values lie head by head"),
 }
 

@@ -159,14 +159,10 @@ def _projected(node: Node, graph: Graph, users: Users, tensors: Mapping[str, Ten
 def _packed_by_head(
     node: Node, behind: Sequence[Node], graph: Graph, users: Users, tensors: Mapping[str, Tensor]
 ) -> Iterator[Repair]:
-    """Yield a layer of which thirds are taken with these in another order, or as packed head by head."""
+    """Yield a layer of which thirds are taken as packed head by head."""
     thirds = len(behind) == 3 and all(n.op == "slice" and n.attrs["axis"] == len(node.shape) - 1 for n in behind)
     heads = {n.shape[-2] for third in behind if thirds for n in read_by(third, graph, users) if n.op == "reshape"}
     rows = len(tensors[node.params["weight"]])
-    for other in list(permutations(range(3)))[1:] if thirds and rows % 3 == 0 else ():
-        moved = torch.arange(rows).reshape(3, -1)[list(other)].flatten()
-        text = f"queries, keys and values lie in the order {other}"
-        yield Repair("wrong_weights", text, node, rows_reordered(node, moved, tensors))
     count = heads.pop() if len(heads) == 1 else 0
     if isinstance(count, int) and count > 1 and rows % (3 * count) == 0:
         order = torch.arange(rows).reshape(count, 3, -1).transpose(0, 1).flatten()

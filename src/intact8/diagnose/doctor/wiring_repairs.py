@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import Users
-from intact8.diagnose.doctor.repair import SCALED, Compute, Repair, kind_of
+from intact8.diagnose.doctor.repair import SCALED, Compute, Repair, kind_of, rows_reordered
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
     UNCHANGED,
@@ -37,6 +38,9 @@ tried for all that have the shape of those with shortcuts."""
 
 MOST_TOKENS = 5
 """Tokens before the patches of a picture: of the class, of a teacher, and registers."""
+
+PARTS = 3, 4
+"""Numbers of parts of a result that are taken alone: queries, keys and values, or gates."""
 
 PARTS_ADDED = 0.1, 0.2, 0.3, 0.5
 """Factors of residual blocks that are tried."""
@@ -71,6 +75,7 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
         elif node.op in ("add", "mul") and not _held(node, graph) and not function_of(node):
             yield from _combined(node, graph)
         yield from _halves(node, graph, users, compute)
+        yield from _parts_in_order(node, layers, graph, users, sim.tensors)
         yield from _bounded(node, graph, users)
         if node.name in layers and summed.intersection(_likenesses(node, sim.tensors)):
             yield from _shortcut_to(node, graph, users, compute)
@@ -187,6 +192,38 @@ def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> I
 
     text = "its two halves, each of which is taken alone, are exchanged"
     yield Repair("wrong_setting", text, node, compute=exchanged)
+
+
+def _parts_in_order(
+    node: Node, layers: Mapping[str, Node], graph: Graph, users: Users, tensors: Mapping[str, Tensor]
+) -> Iterator[Repair]:
+    """Yield layers of whose results, or of whose sum, three or four parts are taken, as gates, in another order."""
+    made = [layers[name] for name in ([node.name] if node.name in layers else node.inputs) if name in layers]
+    behind = read_by(node, graph, users)
+    count, axis = len(behind), 1 if made and made[0].op == "conv" else len(node.shape) - 1
+    if len(made) != (1 if node.name in layers else 2) or not (node.name in layers or node.op == "add"):
+        return
+    rows = len(tensors[made[0].params["weight"]])
+    parts = [(n.attrs["start"], n.attrs["end"]) for n in behind if n.op == "slice" and n.attrs["axis"] == axis]
+    size = rows // count if count in PARTS and rows % count == 0 else 0
+    if not size or sorted(parts) != [(at, at + size) for at in range(0, rows, size)]:
+        return
+    multiplied = any(n.op == "matmul" for part in behind for n in _moved_to(part, graph, users))
+    what = "queries, keys and values" if multiplied and count == 3 else "its parts, each of which is taken alone,"
+    for order in list(permutations(range(count)))[1:]:
+        moved = torch.arange(rows).reshape(count, -1)[list(order)].flatten()
+        text, first, others = f"{what} lie in the order {order}", made[0], tuple(made[1:])
+        changed = {name: held for one in made for name, held in rows_reordered(one, moved, tensors).items()}
+        yield Repair("wrong_weights", text, first, changed, others=others)
+
+
+def _moved_to(node: Node, graph: Graph, users: Users) -> Iterator[Node]:
+    """Yield the operations that read a result as it is, moved or not."""
+    for user in (graph.nodes[name] for name in users[node.name]):
+        if user.moves or user.op in UNCHANGED:
+            yield from _moved_to(user, graph, users)
+        else:
+            yield user
 
 
 def _scale_of(node: Node, compute: FloatExecutor) -> Tensor:
