@@ -159,8 +159,8 @@ def examine_rows(sim: Simulation, exact: FloatOutputs, name: str, noise: float, 
     for axis, size in ((d, size) for d, size in enumerate(shape) if d > 1 and isinstance(size, int)):
         if not 1 < size <= MOST_ROWS:
             continue
-        rows = torch.cat([batch.inputs[at].movedim(axis, 1).flatten(2) for batch in exact.samples])
-        of_samples = rows.amax(2).clamp(min=0) - rows.amin(2).clamp(max=0)
+        rows = [batch.inputs[at].movedim(axis, 1).flatten(2) for batch in exact.samples]
+        of_samples = torch.cat([part.amax(2).clamp(min=0) - part.amin(2).clamp(max=0) for part in rows])
         usual, widths = of_samples.median(0).values, of_samples.amax(0)
         if float(usual.max()) < UNEVEN * float(usual.median()):  # rows of a few samples are, and no scale mends these
             continue

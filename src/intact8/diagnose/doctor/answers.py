@@ -10,7 +10,7 @@ from torch import Tensor
 from intact8.diagnose.doctor.float_causes import MOST
 from intact8.diagnose.doctor.float_network import FloatOutputs
 from intact8.diagnose.doctor.metric_targets import MetricTargets, metric_targets, of_batches, share_by_metric
-from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.samples import Samples, padded
 from intact8.diagnose.doctor.targets import Targets, targets_of
 from intact8.diagnose.doctor.trials import standard_errors
 
@@ -95,8 +95,11 @@ def answers_of(exact: FloatOutputs, samples: Samples, inputs: int) -> Answers | 
 
     None where nothing of use follows the inputs, and there is no metric from 0 to 1.
     """
-    output = torch.cat([ys[0].cpu() for ys in exact.outputs]) if exact.outputs[0][0].dim() else torch.zeros(())
+    first = [ys[0].cpu() for ys in exact.outputs]
+    output = padded(first) if first[0].dim() else torch.zeros(())
     targets = targets_of(samples, inputs, output)
+    if targets is not None and len({y.shape[1:] for y in first}) > 1:
+        targets = replace(targets, shape=tuple(output.shape[1:]))
     found = None if targets is None else _judged(exact, targets)
     if found is not None and not found.mostly_lost:
         return replace(found, metric=of_batches(exact, samples, inputs))

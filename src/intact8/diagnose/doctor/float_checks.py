@@ -44,6 +44,9 @@ OFF_BOTH = (
 TAKEN_BACK = 'smooth = "auto" (rescale channels into the next weights), or look for what wrote these weights'
 """What to do about something large with which float answers are right, as weights behind take it back."""
 
+FORETOLD_INPUTS = "none where labels are meant to be its inputs, as of a language model; else give the right answers"
+"""What to do about labels that are the inputs."""
+
 BY_DESIGN = frozenset({"bound", "lengths", "zeros", "tied", "unread"})
 """Entries of the evidence of layers that a network which answers well may have by design."""
 
@@ -66,6 +69,7 @@ def wrong_network(
         known: what was found in single layers; where one of them gives answers back, inputs may do so as well.
     """
     message, severity, evidence = "", "error", {}
+    remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
     if answers is not None:
         targets, chance = answers.targets, answers.targets.chance()
         repaired = repaired_score(known)
@@ -101,14 +105,13 @@ def wrong_network(
             f"the labels are its inputs, of which it foretells the next ones: moved by one place, "
             f"{right.removeprefix('in float ')}"
         )
-        severity = "note"
+        severity, remedy = "note", FORETOLD_INPUTS
     told = any("recovers" in f.evidence or f.severity == "error" for f in known)
     if not message and answers is not None and answers.mostly_lost and not told:
         message, severity = f"{right}, less than half of what there is to learn", "note"
     numbers = answers is not None and not answers.targets.classes
     if not message and not numbers and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
-    remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
     return [Finding("float_network_wrong", NETWORK, severity, message, remedy, evidence=evidence)] if message else []
 
 

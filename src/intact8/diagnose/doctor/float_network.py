@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import Specs, batches
 from intact8.capture import Captured, capture
+from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.graph import Graph
 from intact8.capture.operations import TRANSITIONS
 from intact8.capture.pytree import copied
@@ -48,9 +49,11 @@ class FloatNetwork:
         static: the batch size that the model insists on; None where it takes any.
     """
 
-    def __init__(self, model: nn.Module, example_inputs: Any, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, example_inputs: Any, device: torch.device, sizes: Dynamic | None = None
+    ) -> None:
         self.model, self.device = model, device
-        self.captured: Captured = capture(model, example_inputs)
+        self.captured: Captured = capture(model, example_inputs, dynamic_shapes=sizes)
         graph = self.captured.graph
         shape = graph.nodes[graph.inputs[0]].shape
         self.static = shape[0] if shape and isinstance(shape[0], int) else None
@@ -134,7 +137,7 @@ def _common(ys: Sequence[Tensor]) -> float:
     """
     if ys[0].dim() < 2 or ys[0].shape[1] < 2 or not ys[0].is_floating_point():
         return 0.0
-    y = torch.cat(list(ys)).double()
+    y = torch.cat([y.flatten() for y in ys]).double()
     mean, power = float(y.mean()), float(y.square().mean())
     return mean if NEARLY_ALL * power < mean**2 < ALL * power else 0.0
 

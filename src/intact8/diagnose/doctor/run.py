@@ -105,7 +105,7 @@ def doctor(
         progress: called with the name of every step.
 
     Raises:
-        InputError: too little data, batches of different sizes, labels that are no classes, a metric that gives no
+        InputError: too little data, labels that are no classes, a metric that gives no
             number, or a negative number.
         CaptureError, CalibrationError, RecipeError: as for :func:`intact8.prepare` and :func:`intact8.calibrate`.
         StateError: ``sim`` is not calibrated, or ``model`` is a simulation.
@@ -139,11 +139,7 @@ def doctor(
     given_model, model = model, model if sim is None else _with_weights(model, sim)
     example, data = first_batch(model, data)
     sizes, data = changing(model, example, data)
-    if sizes.names:
-        name, dims = next(iter(sizes.names.items()))
-        what, why = "batches of different sizes", f"dimension {min(dims)} changes, and samples are compared one by one"
-        raise InputError(what, where=f"input {name}", why=why, remedy="pad or crop the data to one size for the doctor")
-    network = FloatNetwork(model, example, device_of(model))
+    network = FloatNetwork(model, example, device_of(model), sizes)
     samples = gather(data, network.captured, network.device, max_samples)
     better, chosen, held_out = _divided(samples, network, seed)
     given = better

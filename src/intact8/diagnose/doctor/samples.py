@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from intact8.capture import Captured
 from intact8.capture.pytree import copied
@@ -20,6 +20,10 @@ from intact8.errors import InputError
 
 BATCH = 32
 """Samples per forward, where the network takes any number."""
+
+
+UNKNOWN = -100
+"""Label of places whose right answer is not known: padding, or what nobody labelled. Losses of torch leave it out."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class Samples:
     def labels(self, inputs: int) -> Tensor | None:
         """Return the first of what follows so many inputs in every batch, or labels by name, as one tensor (N, …).
 
-        None where there are none, or not as many as samples; lists of numbers and arrays count as tensors.
+        Lists of numbers and arrays count as tensors. Whole numbers of batches of different sizes end in UNKNOWN. None
+        where there are none, not as many as samples, or other numbers of different sizes.
         """
         try:
             given = [labels_of(batch.batch, inputs) for batch in self.batches]
@@ -68,9 +73,34 @@ class Samples:
             return None
         found = [_numbers(labels[0] if isinstance(labels, tuple) else labels) for labels in given]
         parts = [t.cpu() for t in found if t is not None and t.dim()]
-        if len(parts) < len(found) or len({t.shape[1:] for t in parts}) != 1 or sum(map(len, parts)) != len(self):
+        if len(parts) < len(found) or len({t.dim() for t in parts}) != 1 or sum(map(len, parts)) != len(self):
             return None
-        return torch.cat(parts)
+        whole = not any(t.is_floating_point() or t.dtype == torch.bool for t in parts)
+        return padded(parts, UNKNOWN) if whole or len({t.shape[1:] for t in parts}) == 1 else None
+
+
+def padded(parts: Sequence[Tensor], fill: float = 0) -> Tensor:
+    """Return batches as one, (N, …), those that are smaller filled up at the ends.
+
+    Example:
+        >>> padded([torch.ones(1, 2), torch.ones(1, 3)])
+        tensor([[1., 1., 0.],
+                [1., 1., 1.]])
+    """
+    largest = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    return torch.cat([filled_up(part, largest, fill) for part in parts])
+
+
+def filled_up(part: Tensor, sizes: Sequence[int], fill: float = 0) -> Tensor:
+    """Return a batch (N, …) with these sizes beside N, filled up at the ends.
+
+    Raises:
+        ValueError: it is larger.
+    """
+    missing = [size - own for size, own in zip(sizes, part.shape[1:], strict=True)]
+    if min(missing, default=0) < 0:
+        raise ValueError(f"{tuple(part.shape)} is larger than {tuple(sizes)}")
+    return nn.functional.pad(part, [n for size in reversed(missing) for n in (0, size)], value=fill)
 
 
 def _numbers(value: Any) -> Tensor | None:

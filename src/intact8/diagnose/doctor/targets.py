@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.samples import UNKNOWN, Samples, filled_up, padded
 
 FACTORS = range(-24, 9)
 """Powers of two by which scores are multiplied to find the temperature that suits the labels best."""
@@ -46,18 +46,24 @@ SEVERAL, SEEN = 5, 0.15
 which are all there up to the largest one, from which outputs are no scores of classes."""
 
 
+VOID = 255
+"""Label of pixels of no class, or of several, in many data sets of segmentation."""
+
+
 @dataclass(frozen=True)
 class Targets:
     """The right answers to some samples.
 
     Attributes:
-        values: class indices, int64 (N, …), for scores (N, classes, …); or numbers (N, …) of the output's shape.
+        values: class indices, int64 (N, …), UNKNOWN where none is known, for scores (N, classes, …); or numbers (N, …)
+            of the output's shape.
         classes: whether they are class indices.
         yes: whether these are 0 and 1, no and yes, for one score of yes: its logit, or a probability.
         link: function of what is given that is compared with numbers: "" itself, "sigmoid" of logits, as of heat maps,
             "exp" of logarithms, as of counts.
         ahead: whether what is given belongs to the next place, as where a language model's labels are its inputs.
         last: whether classes are the last dimension though others are as large.
+        shape: of the largest output of a sample, where these are of different sizes; they are filled up with zeros.
     """
 
     values: Tensor
@@ -66,13 +72,15 @@ class Targets:
     link: str = ""
     ahead: bool = False
     last: bool = False
+    shape: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
 
     def taken(self, outputs: Sequence[Tensor]) -> Tensor:
         """Return what is judged of the network's outputs, (N, …): the first one."""
-        return outputs[0][:, :-1] if self.ahead else outputs[0]
+        output = filled_up(outputs[0], self.shape) if self.shape else outputs[0]
+        return output[:, :-1] if self.ahead else output
 
     def at(self, numbers: Tensor, samples: Samples) -> Targets:
         """Return those of the samples of these numbers, int64."""
@@ -93,13 +101,13 @@ class Targets:
         if not self.classes:
             return 1.0, self._errors(output).mean((1, 2))
         scores = self._scores(output)
-        if bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all()):
+        if self._probabilities(scores):
             scores = scores.clamp(min=1e-30).log()
-        scores, index = scores.nan_to_num(0.0, 1e30, -1e30), self._index()[:, None]
+        scores, index = scores.nan_to_num(0.0, 1e30, -1e30), self._index().clamp(min=0)[:, None]
 
         @cache
         def at(k: int) -> tuple[float, Tensor]:
-            losses = -(2.0**k * scores).log_softmax(1).gather(1, index).flatten(1).mean(1)
+            losses = self._mean(-(2.0**k * scores).log_softmax(1).gather(1, index).flatten(1))
             return float(losses.mean()), losses
 
         # The loss is a convex function of the factor: it falls as far as the least, and rises from there.
@@ -116,8 +124,10 @@ class Targets:
         return float((1 - self._errors(output).mean((0, 2))).clamp(min=0).mean())
 
     def rights(self, output: Tensor) -> Tensor:
-        """Return the share of right classes of every sample, float64 (N,)."""
-        return (self._scores(output).argmax(1) == self._index()).double().mean(1)
+        """Return the share of right classes of every sample, float64 (N,); 1 where none of it is known."""
+        index = self._index()
+        right = self._mean((self._scores(output).argmax(1) == index).double())
+        return torch.where((index != UNKNOWN).any(1), right, 1.0)
 
     def renumbered(self, output: Tensor) -> float:
         """Return the score if the network's classes were numbered otherwise, or its numbers were in other units."""
@@ -127,7 +137,8 @@ class Targets:
             power = left.square().sum((0, 2)) * other.square().sum((0, 2))
             return float(((left * other).sum((0, 2)).square() / power.clamp(min=1e-30)).mean())
         scores = self._scores(output)
-        pairs = scores.argmax(1).flatten() * scores.shape[1] + self._index().flatten()
+        index = self._index()
+        pairs = (scores.argmax(1) * scores.shape[1] + index)[index != UNKNOWN]
         counts = torch.bincount(pairs, minlength=scores.shape[1] ** 2).reshape(scores.shape[1], -1)
         label = counts.argmax(1)[counts.sum(1) > 0]
         seen = counts.amax(1)[counts.sum(1) > 1].sum()  # an answer that is given once fits any label
@@ -137,8 +148,9 @@ class Targets:
         """Return the order in which the network's columns suit the labels best; None where they do, or none is best."""
         if self.classes and not self.yes:
             scores, index = self._scores(output), self._index()
-            given = nn.functional.one_hot(scores.argmax(1), scores.shape[1]).flatten(0, 1).double()
-            like = nn.functional.one_hot(index, scores.shape[1]).flatten(0, 1).double().T @ given
+            known = index != UNKNOWN
+            given = nn.functional.one_hot(scores.argmax(1)[known], scores.shape[1]).double()
+            like = nn.functional.one_hot(index[known], scores.shape[1]).double().T @ given
             order = _assigned(like)
         else:
             columns = self._columns(self.values), self._given(output)
@@ -150,8 +162,9 @@ class Targets:
     def prior_losses(self) -> Tensor:
         """Return the loss of every sample, float64 (N,), of answers that know how often every class is right only."""
         index = self._index()
-        share = torch.bincount(index.flatten()).double() / index.numel()
-        return -share[index].log().mean(1)
+        known = index[index != UNKNOWN]
+        share = torch.bincount(known).double() / len(known)
+        return self._mean(-share[index.clamp(min=0)].clamp(min=1e-30).log())
 
     def units(self, output: Tensor) -> Tensor | None:
         """Return one over the deviation of every column of numbers that all are foretold, where they differ much."""
@@ -166,7 +179,7 @@ class Targets:
         """Return the score of the best answer that is the same for all samples."""
         if not self.classes:
             return 0.0
-        counts = np.unique(self.values.numpy(), return_counts=True)[1]
+        counts = np.unique(self.values[self.values != UNKNOWN].numpy(), return_counts=True)[1]
         return float(counts.max() / counts.sum())
 
     def confidence(self, output: Tensor) -> float:
@@ -174,8 +187,8 @@ class Targets:
         if not self.classes:
             return self.score(output)
         scores = self._scores(output)
-        known = bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all())
-        return float((scores if known else scores.softmax(1)).amax(1).mean())
+        sure = (scores if self._probabilities(scores) else scores.softmax(1)).amax(1)
+        return float(sure[self._index() != UNKNOWN].mean())
 
     def said(self, score: float) -> str:
         """Describe a score."""
@@ -198,6 +211,16 @@ class Targets:
         narrow = NARROW * float(varying.quantile(0.25, interpolation="lower")) if len(varying) else 0.0
         errors = (self._given(output) - right).nan_to_num(1e30, 1e30, -1e30)
         return errors.square() / variance.clamp(min=narrow + 1e-30)[:, None]
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """Return the mean of what (N, places) have, over those of which the class is known, (N,); 0 where none is."""
+        known = self._index() != UNKNOWN
+        return values.mul(known).sum(1) / known.sum(1).clamp(min=1)
+
+    def _probabilities(self, scores: Tensor) -> bool:
+        """Return whether scores (N, classes, places) are probabilities."""
+        sums = (scores.sum(1) - 1).abs()[self._index() != UNKNOWN]
+        return bool((scores >= 0).all()) and bool((sums < 1e-3).all())
 
     def _index(self) -> Tensor:
         """Return classes, int64 (N, places); of many places some."""
@@ -259,26 +282,37 @@ def targets_of(samples: Samples, inputs: int, output: Tensor) -> Targets | None:
             return Targets(values.argmax(1), True)
         if not _logits(values, output.cpu()):
             return _numbers(values, output.cpu())
-    if alike and bool(((values == 0) | (values == 1)).all()):
-        values = values.long().reshape(len(values), *shape)
+    marked = _without_unknown(values, 2)
+    if alike and bool(((marked == 0) | (marked == 1) | (marked == UNKNOWN)).all()):
+        values = marked.long().reshape(len(values), *shape)
         one = values.dim() > 1 and values.shape[1] > 1 and bool((values.sum(1) == 1).all())
         return Targets(values.argmax(1), True) if one else Targets(values, True, yes=True)
     if values.dtype == torch.bool or not len(shape) or directions(output):
         return None
     places = values.shape[1:]
     count = shape[0] if shape[1:] == places else shape[-1] if shape[:-1] == places else 0
-    if not (count > 1 and int(values.min()) >= 0 and int(values.max()) < count):
+    values = _without_unknown(values.long(), count)
+    known = values[values != UNKNOWN]
+    if not (count > 1 and len(known) and int(known.min()) >= 0 and int(known.max()) < count):
         return None
-    return _classes(Targets(values.long(), True), samples, output.cpu(), shape[:-1] == places)
+    return _classes(Targets(values, True), samples, output.cpu(), shape[:-1] == places)
+
+
+def _without_unknown(values: Tensor, count: int) -> Tensor:
+    """Return classes of places, of ``count``, with UNKNOWN for one number below 0, and for VOID, if that is none."""
+    if values.dim() < 2 or values.is_floating_point() or values.dtype == torch.bool:
+        return values
+    negative = values[values < 0]
+    unknown = values < 0 if len(negative) and bool((negative == negative[0]).all()) else torch.zeros_like(values).bool()
+    return values.masked_fill(unknown | ((values == VOID) & (count <= VOID)), UNKNOWN)
 
 
 def _classes(found: Targets, samples: Samples, output: Tensor, last: bool) -> Targets | None:
     """Return the classes of outputs in the form that suits them; None where most answers are no class of any sample."""
     forms = [found, replace(found, last=True)] if last and output.shape[2:] == found.values.shape[1:] else [found]
     given = [x for batch in samples for x in batch.inputs[:1]]
-    same = len({x.shape for x in given}) == 1 or len({x.shape[1:] for x in given}) == 1
-    tokens = found.values.dim() == 2 and last and same and given[0].shape[1:] == found.values.shape[1:]
-    if tokens and torch.equal(torch.cat(given).cpu().long(), found.values):
+    tokens = padded(given).cpu().long() if last and all(x.dim() == 2 for x in given) else found.values[:0]
+    if tokens.shape == found.values.shape and bool(((tokens == found.values) | (found.values == UNKNOWN)).all()):
         forms += [replace(f, values=f.values[:, 1:], ahead=True) for f in forms]
     if len(output) < len(found):  # of one batch, which tells the form as well
         forms = [replace(f, values=f.values[: len(output)]) for f in forms]
@@ -309,9 +343,10 @@ def _numbers(values: Tensor, output: Tensor) -> Targets | None:
 
 def beyond_classes(values: Tensor, scores: Tensor) -> bool:
     """Return whether outputs (N, classes, …) are no scores of classes, by answers beyond those that samples have."""
-    if values.is_floating_point() or values.dtype == torch.bool or int(values.min()) < 0:
+    known = values[values != UNKNOWN]
+    if values.is_floating_point() or values.dtype == torch.bool or int(known.min()) < 0:
         return False
-    counts = torch.bincount(values.flatten().long().cpu())
+    counts = torch.bincount(known.flatten().long().cpu())
     beyond = float((scores.argmax(1) >= len(counts)).double().mean())
     whole = len(counts) >= SEVERAL and bool((counts > 0).all())
     return whole and scores.shape[1] > UNSEEN * len(counts) and beyond > SEEN

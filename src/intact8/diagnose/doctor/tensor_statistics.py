@@ -50,12 +50,12 @@ class TensorStats:
     _bins: Bins | None = None
     _qparams: dict[tuple[int, int, bool], tuple[float, int]] = field(default_factory=dict)
 
-    def add(self, x: Tensor, axis: int, samples: int | None = None, along: int = 0) -> None:
+    def add(self, x: Tensor, axis: int | None, samples: int | None = None, along: int = 0) -> None:
         """Add one batch.
 
         Args:
             x: the tensor.
-            axis: dimension of the channels.
+            axis: dimension of the channels; None where their number changes: then all values are one channel.
             samples: number of samples in the batch; the size of dimension ``along`` when None.
             along: dimension of the samples, or of parts of samples one after the other.
         """
@@ -66,7 +66,7 @@ class TensorStats:
         self.sample_low += flat.amin(1).tolist()
         self.sample_high += flat.amax(1).tolist()
         others = [d for d in range(x.dim()) if d != axis] if x.dim() > 1 else [0]
-        channels = x.shape[axis] if x.dim() > 1 else 1
+        channels = x.shape[axis] if x.dim() > 1 and axis is not None else 1
         parts = {"nonzero": (x != 0).float().sum(others), "total": x.sum(others), "square": (x * x).sum(others)}
         low, high = (f(x, others).double().cpu().numpy().reshape(-1) for f in (torch.amin, torch.amax))
         if self.count == 0:
@@ -185,7 +185,9 @@ def observe(sim: Simulation, samples: Samples) -> Statistics:
     count = 0
 
     flat = flat_ends(sim.points)
-    axes = {name: axis_of(sim.graph.nodes[name], sim.graph) for name in wanted}
+    found = {name: axis_of(sim.graph.nodes[name], sim.graph) for name in wanted}
+    sizes = {name: (*sim.graph.nodes[name].shape, 1)[axis] for name, axis in found.items()}
+    axes = {name: axis if isinstance(sizes[name], int) else None for name, axis in found.items()}
 
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         if node.name in wanted and node.op != "constant":

@@ -306,7 +306,13 @@ def answers_with(
                         given.append(_like(judged({**values, **feed}), plain[-1]))
                     except FAILS:  # it does not fit this network
                         found[i] = None
-    return torch.cat(plain), [None if given is None else torch.cat(given) for given in found]
+    return _together(plain), [None if given is None else _together(given) for given in found]
+
+
+def _together(parts: Sequence[Tensor]) -> Tensor:
+    """Return results of batches as one, (N, …); of those of different sizes (N, channels, …) every place is a row."""
+    alike = len({part.shape[1:] for part in parts}) == 1
+    return torch.cat([part if alike else part.movedim(1, -1).flatten(0, -2) for part in parts])
 
 
 def _like(found: Tensor, plain: Tensor) -> Tensor:
