@@ -101,14 +101,16 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
 
 def tolerated(findings: Sequence[Finding], loss: float, tolerance: float, *, divided: bool) -> tuple[Finding, ...]:
     """Make notes of findings that say no more than that noise adds up, where the metric loses no more than allowed, or
-    that one half of the data, which was ``divided`` here, does not cover the other's ranges."""
+    that one half of the data, which was ``divided`` here, does not cover the other's ranges: that is nobody's fault, so
+    that it comes behind what is one where the metric loses more."""
     summed = [f for f in findings if f.cause == "accumulated" and f.severity == "warning"]
     halves = [f for f in findings if divided and f.cause == "unrepresentative" and f.place == CALIBRATION]
     mild = [f for f in (*summed, *halves) if f.severity != "note" and loss <= tolerance]
-    others = [f for f in findings if all(f is not m for m in mild)]
+    last = [f for f in halves if f.severity != "note" and loss > tolerance]
+    others = [f for f in findings if all(f is not m for m in (*mild, *last))]
     behind = max((i + 1 for i, f in enumerate(others) if f.severity != "note"), default=0)
     notes = (replace(f, severity="note", message=f"{f.message}; {HARMLESS}") for f in mild)
-    return (*others[:behind], *notes, *others[behind:])
+    return (*others[:behind], *(replace(f, severity="warning") for f in last), *notes, *others[behind:])
 
 
 def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:

@@ -441,7 +441,8 @@ def _offsets(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         name = next((n for n in of.inputs if n != held[0].name), "") if zeros else of.name
         ids = [dict(zip(graph.inputs, b.inputs, strict=True)).get(source_of(graph, name)) for b in samples]
         given = [x for x in ids if x is not None]
-        columns = given[0].shape[1] if given and {x.shape[1:] for x in given} == {given[0].shape[1:2]} else 0
+        sizes_given = {tuple(x.shape[1:]) for x in given}
+        columns = given[0].shape[1] if len(sizes_given) == 1 and given[0].dim() == 2 else 0
         if not 1 < columns <= MOST_COLUMNS:
             continue
         sizes, rows = torch.cat(given).amax(0) + 1, len(sim.tensors[node.params["weight"]])
