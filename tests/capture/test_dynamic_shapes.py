@@ -582,6 +582,11 @@ TAKEN: dict[str, Any] = {
     "flipped": lambda y: y.flip(1),
     "by its root": lambda y: y / y.shape[1] ** 0.5,
     "by the root of Python": lambda y: y / math.sqrt(y.shape[1]) * math.pow(y.shape[1], 0.25),
+    "by its length, a tensor": lambda y: (
+        y / torch.tensor(y.shape[1]) + y / torch.sqrt(torch.tensor(y.shape[1]).float())
+    ),
+    "by lengths of all": lambda y: y.cumsum(1) / torch.full((len(y),), y.shape[1])[:, None, None],
+    "by its length, filled in": lambda y: y / y.new_full((1, 1, 1), y.shape[1] - 1) + y.new_full(y.shape, y.shape[1]),
     "half, as a fraction": lambda y: y[:, : int(y.shape[1] * 0.5)],
     "most, as a fraction": lambda y: y.topk(int(y.shape[1] * 0.7), 1)[0],
     "at most as many as there are": lambda y: y[:, : min(y.shape[1], 20)],

@@ -259,7 +259,7 @@ class Builder(ConstantStore, NamedSizes):
         call = Call(self, node, name, bound_arguments(target, args, kwargs))
         if meta is None and not target._schema.returns:
             return None  # assertions about metadata and ranges: they hold for the shapes captured
-        if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
+        if not any(isinstance(a, (Value, Prefix, torch.SymInt, torch.SymFloat)) for a in flat):
             return self.fold(call, target, args, kwargs)
         halves = any(isinstance(a, Complex) for a in call.args.values())
         if not halves and not any(isinstance(a, Value) for a in flat) and not writes_in_place(target):
@@ -270,7 +270,7 @@ class Builder(ConstantStore, NamedSizes):
             return by_parts(call)
         if not READ_PREFIXES & {name, name.removesuffix("_")}:
             call.args = {k: self.made(v, node) for k, v in call.args.items()}
-            for key in ("other", "min", "max"):
+            for key in ("other", "min", "max", "fill_value", "s"):
                 if isinstance(number := call.args.get(key), (torch.SymInt, torch.SymFloat)):
                     call.args[key] = as_tensor(call, number) or number
         return self.activation(call, target)

@@ -415,14 +415,23 @@ EMPTY = "empty empty_like new_empty empty_permuted empty_strided new_empty_strid
 def factory(c: Call) -> Value | Tensor:
     """Record a filled tensor: a constant, expanded to the batch where the shape has it. Empty ones hold zeros."""
     value = c["fill_value"] if "fill_value" in c.args else int("ones" in c.op)
+    dtype, shape = c.fx.meta["val"].dtype, c.out_shape
+    if isinstance(value, Value):  # a size that changes
+        return over_samples(c, c.reshape(c.cast(value, c.builder.dtype_of_meta(c.fx)), (1,) * len(shape)), shape)
     if not isinstance(value, (int, float)):
-        raise c.error("a tensor filled with a computed value")
-    dtype = c.fx.meta["val"].dtype
-    shape = c.out_shape
+        raise c.mixes("a tensor filled with the number of samples")
     if all(isinstance(n, int) for n in shape):
         return torch.full(c.static(*shape), value, dtype=dtype)
     one = c.value(torch.full([n if isinstance(n, int) else 1 for n in shape], value, dtype=dtype))
     return over_samples(c, one, shape)
+
+
+@handles("scalar_tensor")
+def scalar_tensor(c: Call) -> Value:
+    """Record a size that changes as a tensor without dimensions."""
+    if not isinstance(c["s"], Value):
+        raise c.mixes("a tensor that holds the number of samples")
+    return c.reshape(c.cast(c["s"], c.builder.dtype_of_meta(c.fx)), ())
 
 
 @handles("copy fill zero")
