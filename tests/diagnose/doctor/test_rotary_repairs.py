@@ -103,7 +103,7 @@ FAULTS: dict[str, tuple[Callable[[Decoder], None], str]] = {
     "neighbours": (neighbours, "turned together are halves of a head, not neighbours"),
     "angles": (lambda net: net.turn(10000.0), "positions are turned by angles of base"),
     "gains": (less_one, "1 is added to its gains, and so in"),
-    "exchanged": (exchanged, "exchange their weight, and so do their like in 1 more places"),
+    "exchanged": (exchanged, "exchange their weight, and so do their like in 1 more place"),
     "diagonal": (with_diagonal, "every position sees itself as well"),
 }
 

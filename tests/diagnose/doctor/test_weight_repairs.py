@@ -205,7 +205,7 @@ def other_groups(net: Any) -> None:
 
 
 FAULTS: dict[str, tuple[type[nn.Module], Callable[[Any], None], str]] = {
-    "gates": (Reader, gates_transposed, "its recurrent weights are transposed, gate by gate, and so in 1 more places"),
+    "gates": (Reader, gates_transposed, "its recurrent weights are transposed, gate by gate, and so in 1 more place"),
     "layers": (Reader, layers_exchanged, "it and memory.layer1 exchange their recurrent weights"),
     "merged": (Reader, merged_otherwise, "its weight is taken as made for 4 × 3 numbers, not 3 × 4"),
     "slopes": (Reader, slopes_negative, "its slopes are 0.25, as they begin"),

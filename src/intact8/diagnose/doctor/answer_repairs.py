@@ -9,6 +9,7 @@ from torch import Tensor
 
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Compute, Repair, rows_reordered
+from intact8.diagnose.doctor.samples import UNKNOWN, Samples, padded
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.doctor.wiring_repairs import STEPS
 from intact8.diagnose.executors import FloatExecutor
@@ -48,6 +49,16 @@ def answers_reordered(sim: Simulation, output: Tensor, targets: Targets) -> Iter
     yield Repair("wrong_weights", text, node, rows_reordered(node, order, sim.tensors))
 
 
+def _are_next(samples: Samples, targets: Targets) -> bool:
+    """Return whether labels are the next of an input."""
+    for at, x in enumerate(samples.batches[0].inputs):
+        if x.dim() == 2 and not x.is_floating_point() and x.dtype != torch.bool:
+            given = padded([batch.inputs[at] for batch in samples], UNKNOWN).cpu().long()
+            if given.shape == targets.values.shape and torch.equal(given[:, 1:], targets.values[:, :-1]):
+                return True
+    return False
+
+
 def boxes_otherwise(sim: Simulation, targets: Targets) -> Iterator[Repair]:
     """Yield outputs of four numbers each as boxes of another form, as data sets write them in several."""
     compute = FloatExecutor(sim.tensors)
@@ -61,10 +72,13 @@ def boxes_otherwise(sim: Simulation, targets: Targets) -> Iterator[Repair]:
                 yield Repair(INPUTS_ARE_WRONG, f"its boxes are {text}", node, compute=turned(node, form))
 
 
-def answers_moved(sim: Simulation, output: Tensor, targets: Targets) -> Iterator[Repair]:
-    """Yield answers about a sequence that belong to the place before, or behind: labels may be moved against inputs."""
+def answers_moved(sim: Simulation, samples: Samples, output: Tensor, targets: Targets) -> Iterator[Repair]:
+    """Yield answers about a sequence that belong to the place before, or behind: labels may be moved against inputs.
+
+    Where labels are the next inputs, those before would be the inputs themselves.
+    """
     places = targets.values.shape[1:]
-    if not targets.classes or targets.yes or len(places) != 1 or places[0] < STEPS:
+    if not targets.classes or targets.yes or len(places) != 1 or places[0] < STEPS or _are_next(samples, targets):
         return
     node, compute = sim.graph.nodes[sim.graph.outputs[0]], FloatExecutor(sim.tensors)
     axis = 2 if output.shape[2:] == places else 1

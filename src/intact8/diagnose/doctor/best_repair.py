@@ -11,7 +11,7 @@ from typing import Any
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.answers import ABOVE_CHANCE, ABOVE_MEAN, Answers
 from intact8.diagnose.doctor.consumers import Users
-from intact8.diagnose.doctor.float_causes import ALIKE, MOST, NEARLY_ALL, SURELY, TRAIN_ON
+from intact8.diagnose.doctor.float_causes import ALIKE, ALREADY_WRONG, MOST, NEARLY_ALL, SURELY
 from intact8.diagnose.doctor.float_network import FloatNetwork
 from intact8.diagnose.doctor.network_checks import DEAD_SHARE
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
@@ -86,8 +86,10 @@ def put_right(
         f"in float the network {before} of {len(samples)} samples, and it {after} if {best.repair.text}; that takes "
         f"away {best.share:.0%} of its loss"
     )
-    remedy = f"compare this operation, its settings and its parameters with those of training; {TRAIN_ON}"
-    if prepared:
+    remedy = f"{ALREADY_WRONG}: compare this operation, its settings and its parameters with those of training"
+    if prepared and best.repair.node.name in sim.graph.outputs:
+        remedy = "number, order and place labels as in training, here and wherever answers are read"
+    elif prepared:
         remedy = "prepare inputs as in training, here and wherever the network runs"
     evidence: dict[str, Any] = {"recovers": best.share, "accuracy": best.accuracy}
     if best.repair.cause == "wrong_scale" and best.repair.tensors:  # of weights that are unlike all others

@@ -175,7 +175,8 @@ def examine(
     causes = [_named(sim, m, measured, quality) for m in measured if m.reason[0]]
     findings += noise_findings(measured, causes, total, _asked_for(sim))
     cause, text = name_calibration_fault(quality)
-    if quality.reach >= FAR and cause == "outlier_sample" and total >= NOTE:
+    told = {f.cause for f in findings if f.place == CALIBRATION}
+    if quality.reach >= FAR and cause == "outlier_sample" and cause not in told and total >= NOTE:
         findings.append(Finding(cause, CALIBRATION, severity(total), text, RECALIBRATE, total))
     elif cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; {HARMLESS}", RECALIBRATE))

@@ -51,7 +51,8 @@ ALIKE, MOST, NEARLY_ALL, SAME = 0.1, 0.5, 0.8, 0.05
 """Repairs are alike that differ by less than this share of what the best one takes away; and the shares of the loss
 that are most of it, and nearly all; and the share of right answers by which they may be apart by chance."""
 
-TRAIN_ON = "the float network is already wrong: go back to the last good checkpoint"
+ALREADY_WRONG = "the float network is already wrong"
+TRAIN_ON = f"{ALREADY_WRONG}: go back to the last good checkpoint"
 
 
 def refused(findings: Sequence[Finding]) -> dict[str, Any]:

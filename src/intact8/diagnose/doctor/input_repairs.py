@@ -27,6 +27,9 @@ LETTERS_LESS, MOST_LETTERS = (0, 31, 32, -1, -2, -3, -4), (60, 300)
 """What numbers of letters are less than in ASCII, where blanks are 0 or 1, or a few marks come before all; and the
 least and most rows of a table for these."""
 
+GAMMA = 2.2
+"""Power of the bytes of a picture that light is, about (sRGB)."""
+
 MOST_EXPONENT = 20.0
 """Largest number of which the exponential is tried."""
 
@@ -34,6 +37,27 @@ MOST_EXPONENT = 20.0
 def _times(factor: float) -> Callable[[Tensor], Tensor]:
     return lambda x: x * factor
 
+
+UNITS = {
+    ("bohr", "ångström"): 1 / 0.529177,
+    ("centimetres", "inches"): 2.54,
+    ("metres", "feet"): 0.3048,
+    ("kilometres", "miles"): 1.609344,
+    ("kilograms", "pounds"): 0.453592,
+    ("litres", "gallons"): 3.785412,
+    ("joules", "calories"): 4.184,
+    ("kilocalories per mole", "electronvolts"): 23.0605,
+    ("electronvolts", "hartree"): 27.2114,
+    ("kilopascals", "pounds per square inch"): 6.894757,
+    ("pascals", "millimetres of mercury"): 133.322,
+    ("metres per second squared", "g"): 9.80665,
+    ("degrees", "radians"): 57.29578,
+    ("kilometres per hour", "metres per second"): 3.6,
+    ("seconds", "minutes"): 60.0,
+    ("seconds", "hours"): 3600.0,
+    ("hours", "days"): 24.0,
+}
+"""How many of one unit are one of the other, in which the same is measured."""
 
 INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs divided by 255": (2, lambda x: x / 255),
@@ -57,6 +81,8 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs in decibels": (2, lambda x: x if float(x.min()) < 0 else 10 * x.clamp(min=1e-10).log10()),
     "the exponentials of inputs": (2, lambda x: x if float(x.max()) > MOST_EXPONENT else x.exp()),
     "the roots of inputs": (2, lambda x: x if float(x.min()) < 0 else x.sqrt()),
+    "inputs as light, not as bytes for screens": (3, lambda x: x if float(x.min()) < 0 else x.pow(GAMMA)),
+    "inputs as bytes for screens, not as light": (3, lambda x: x if float(x.min()) < 0 else x.pow(1 / GAMMA)),
     "the squares of inputs": (2, lambda x: x if float(x.min()) < 0 else x.square()),
     "inputs whose numbers have channels last": (
         3,
@@ -64,6 +90,22 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     ),
 }
 """Ways in which inputs are often prepared otherwise than in training, and the dimensions that inputs need for them."""
+
+REVERSED = {
+    "inputs upside down": "inputs in reverse order along dimension 1",
+    "inputs left to right": "inputs in reverse order along dimension 2",
+}
+"""What turned pictures are where inputs have three dimensions."""
+
+MEASURED: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    **{f"inputs multiplied by {n:.4g}, {one} for {other}": (2, _times(n)) for (one, other), n in UNITS.items()},
+    **{f"inputs multiplied by {1 / n:.4g}, {other} for {one}": (2, _times(1 / n)) for (one, other), n in UNITS.items()},
+    "inputs in degrees Celsius, not Fahrenheit": (2, lambda x: (x - 32) / 1.8),
+    "inputs in degrees Fahrenheit, not Celsius": (2, lambda x: x * 1.8 + 32),
+    "inputs in degrees Celsius, not kelvin": (2, lambda x: x - 273.15),
+    "inputs in kelvin, not degrees Celsius": (2, lambda x: x + 273.15),
+}
+"""The same for what is measured, and no picture."""
 
 INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "indices one less": (1, lambda x: (x - 1).clamp(min=0)),
@@ -112,7 +154,8 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         if x.dtype == torch.bool:
             ways: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {"the mask inverted": (1, lambda x: ~x)}
         elif x.is_floating_point():
-            ways = {**INPUTS, **_columns(x), **_signs(x), **_resampled(x), **_without_blanks(x)}
+            measured = MEASURED if x.dim() < 4 else {}
+            ways = {**INPUTS, **measured, **_columns(x), **_signs(x), **_resampled(x), **_without_blanks(x)}
         else:
             mask = bool(((x == 0) | (x == 1)).all())
             inverted = {"the mask inverted": (2, lambda x: 1 - x)} if mask else {}
@@ -120,6 +163,7 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         for text, (least, change) in ways.items():
             if x.dim() < least:
                 continue
+            text = REVERSED.get(text, text) if x.dim() == 3 else text
             least_share = SCALED if text.startswith("inputs multiplied") else 0.0
             changed = change(x)
             if changed.shape == x.shape and not torch.equal(changed, x):
@@ -129,6 +173,33 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     yield from _exchanged(sim, samples)
     yield from _masked(sim, samples)
     yield from _moved_to_other_end(sim, samples)
+    yield from _other_way_round(sim, samples)
+
+
+def _other_way_round(sim: Simulation, samples: Samples) -> Iterator[Repair]:
+    """Yield sequences in reverse order with the answers to their places, and with channels in reverse order: letters of
+    the other strand of DNA, say."""
+    graph, compute = sim.graph, FloatExecutor(sim.tensors)
+
+    def turned(node: Node, axis: int) -> Compute:
+        return lambda inputs, _: compute(node, inputs).flip(axis)
+
+    for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
+        for out in (graph.nodes[other] for other in dict.fromkeys(graph.outputs)):
+            if x.dim() != 3 or not x.is_floating_point() or len(out.shape) not in (2, 3):
+                continue
+            for axis, along in ((axis, along) for axis in range(1, len(out.shape)) for along in ((2,), (1, 2), (1,))):
+                if along == (1,) and graph.nodes[name].shape[1] != out.shape[axis]:
+                    continue
+                text = f"it sees {name} in reverse order along dimension{'s' * (len(along) > 1)} "
+                text += f"{' and '.join(map(str, along))}, and its answers are in reverse order along dimension {axis}"
+                change = _flipped(along)
+                answers = Repair(INPUTS_ARE_WRONG, "", out, compute=turned(out, axis))
+                yield Repair(INPUTS_ARE_WRONG, text, graph.nodes[name], change=change, also=(answers,))
+
+
+def _flipped(axes: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.flip(axes)
 
 
 def _exchanged(sim: Simulation, samples: Samples) -> Iterator[Repair]:

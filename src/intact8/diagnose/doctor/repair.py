@@ -107,6 +107,21 @@ def kind_of(name: str) -> str:
     return re.sub(r"\d+", "#", name)
 
 
+def block_kind_of(name: str) -> str:
+    """Return a name without the numbers that are parts of it, as those of blocks.
+
+    Example:
+        >>> kind_of("blocks.0.fc2"), block_kind_of("blocks.0.fc2")
+        ('blocks.#.fc#', 'blocks.#.fc2')
+    """
+    return ".".join("#" if part.isdecimal() else part for part in name.split("."))
+
+
+def more_places(count: int) -> str:
+    """Return a number of further places in words."""
+    return f"{count} more place{'s' * (count != 1)}"
+
+
 def formed(made: Iterator[Repair]) -> Iterator[Repair]:
     """Yield repairs for as long as they can be formed; a network may have a form that nobody thought of.
 

@@ -161,7 +161,8 @@ def _configured(graph: Graph, node: Node, usual: list[Any], silent: bool, alike:
                 now = "one for each channel" if single else node.attrs["groups"]
                 norms = [n for n in alike if n.op == node.op]
                 unusual = single and any(n.attrs["groups"] != n.shape[1] for n in norms)
-                yield Repair("wrong_setting", f"it has {groups} groups, not {now}", changed, unusual=unusual)
+                text = f"it has {groups} group{'s' * (groups != 1)}, not {now}"
+                yield Repair("wrong_setting", text, changed, unusual=unusual)
     for attrs in _elsewhere(node, alike):
         text = ", ".join(f"{key} {value}" for key, value in attrs.items() if node.attrs.get(key) != value)
         yield Repair("wrong_setting", f"it has {text}, as elsewhere in the network", replace(node, attrs=attrs))

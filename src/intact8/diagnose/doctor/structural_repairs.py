@@ -5,6 +5,7 @@ What converts or writes a network again makes the same mistake everywhere, and o
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from torch import Tensor
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import TRANSITIONS
-from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair, kind_of
+from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair, block_kind_of, kind_of, more_places
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.executors import FloatExecutor
 from intact8.simulation.quantized_graph import AFFINE
@@ -27,6 +28,8 @@ from intact8.simulation.simulation import Simulation
 UNCHANGED = TRANSITIONS | {"input"}
 
 RELU = {"kind": "clamp", "min": 0.0, "max": None}
+
+SOFTPLUS: dict[str, Any] = {"op": "unary", "attrs": {"fn": "softplus", "beta": 1.0, "threshold": 20.0}}
 
 FUNCTIONS: dict[str, list[Any]] = {
     "relu": [{"op": "relu", "attrs": {}}],
@@ -39,6 +42,8 @@ FUNCTIONS: dict[str, list[Any]] = {
     "elu": [{"op": "unary", "attrs": {"fn": "elu", "alpha": 1.0}}],
     "tanh": [{"op": "unary", "attrs": {"fn": "tanh"}}],
     "sigmoid": [{"op": "unary", "attrs": {"fn": "sigmoid"}}],
+    "softplus": [SOFTPLUS],
+    "softplus less the logarithm of 2": [SOFTPLUS, {"op": "affine_scalar", "attrs": {"mul": 1.0, "add": -math.log(2)}}],
 }
 """Activations that are tried in place of another one wherever that is: chains of tables."""
 
@@ -94,17 +99,15 @@ def of_several_kinds(groups: Groups, graph: Graph) -> list[Repair]:
 
     Tools that convert weights know layers by their names, and forget some of these.
     """
-    kinds: dict[tuple[str, ...], list[list[Repair]]] = defaultdict(list)
+    several = []
     for (cause, text, *kind), members in groups.items():
-        if cause == "wrong_weights" and kind:
-            kinds[cause, text].append(members)
-    several = [
-        (key, [repair for part in some for repair in part])
-        for key, parts in kinds.items()
-        for count in (2, 3)
-        for some in combinations(parts, count)
-        if count < len(parts) <= MOST_KINDS
-    ]
+        for naming in (kind_of, block_kind_of) if cause == "wrong_weights" and not kind else ():
+            parts: dict[str, list[Repair]] = defaultdict(list)
+            for repair in members:
+                parts[naming(repair.node.name)].append(repair)
+            counts = [count for count in (2, 3) if count < len(parts) <= MOST_KINDS]
+            chosen = [some for count in counts for some in combinations(parts.values(), count)]
+            several += [((cause, text), [repair for part in some for repair in part]) for some in chosen]
     return _each_once(several, graph)
 
 
@@ -136,7 +139,8 @@ def grouped(repairs: Sequence[Repair]) -> Groups:
             groups[repair.cause, repair.text].append(repair)
         lost = repair.inserted and _alone(repair, as_others=True)  # in all blocks, with others elsewhere
         if (alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm")) or lost:
-            groups[repair.cause, repair.text, kind_of(repair.node.name)].append(repair)
+            for kind in {kind_of(repair.node.name), block_kind_of(repair.node.name)}:
+                groups[repair.cause, repair.text, kind].append(repair)
         if alone and repair.cause == INPUTS_ARE_WRONG and repair.change is not None and not repair.source:
             what = repair.text.removesuffix(f" as {repair.node.name}")
             groups[repair.cause, what, str(repair.node.shape)].append(repair)
@@ -151,14 +155,18 @@ def _each_once(groups: Iterable[tuple[tuple[str, ...], list[Repair]]], graph: Gr
         members = sorted({r.node.name: r for r in members}.values(), key=lambda r: order[r.node.name])
         if len(members) < 2 or text == RENEWED:
             continue  # new statistics everywhere make up for too much
-        more = f"{text}, and so in {len(members) - 1} more places"
+        more = f"{text}, and so in {more_places(len(members) - 1)}"
         found[(cause, text, *(r.node.name for r in members))] = replace(members[0], text=more, also=tuple(members[1:]))
     return list(found.values())
 
 
+ARITHMETIC = {"affine_scalar": "times and plus a number"}
+
+
 def word_of(chain: list[Any]) -> str:
     """Return the name of an activation."""
-    return ", ".join(str(part["attrs"].get("fn", part["op"])) for part in chain)
+    words = [str(part["attrs"].get("fn", part["op"])) for part in chain]
+    return ", ".join(ARITHMETIC.get(word, word) for word in words)
 
 
 def function_of(node: Node) -> list[Any]:
@@ -292,7 +300,7 @@ def _functions(sim: Simulation, nodes: Sequence[Node]) -> Iterator[Repair]:
         for word, chain in FUNCTIONS.items():
             if chain != now:
                 text = f"it computes {word}, not {_described(now)}"
-                text += f", and so in {len(members) - 1} more places" if len(members) > 1 else ""
+                text += f", and so in {more_places(len(members) - 1)}" if len(members) > 1 else ""
                 parts = [with_function(node, chain, text, tensors=plain) for node in members]
                 others = tuple(n for n in rescaled if n.name not in {m.name for m in members})
                 yield replace(parts[0], also=tuple(parts[1:]), others=others)

@@ -169,7 +169,7 @@ def tried_repairs(sim: Simulation, samples: Samples, targets: Targets, until: fl
     except FAILS:  # given lengths, some networks insist on the longest of a batch
         numbers = _telling_batches(samples, losses_now, count)
         few = samples.at(numbers)
-    candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, answers, targets)]
+    candidates += [*answers_reordered(sim, answers, targets), *answers_moved(sim, samples, answers, targets)]
     candidates += boxes_otherwise(sim, targets)
     groups, calls = grouped(candidates), calls_of_modules(sim.graph)
     several = together(groups, sim.graph)

@@ -15,7 +15,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.channel_repairs import UNUSUAL
-from intact8.diagnose.doctor.repair import Repair, kind_of, rows_reordered
+from intact8.diagnose.doctor.repair import Repair, kind_of, more_places, rows_reordered
 from intact8.diagnose.doctor.structural_repairs import UNCHANGED, unwrapped
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.weights.layout import output_first
@@ -282,7 +282,7 @@ def _exchanged_alike(pairs: Sequence[Repair]) -> Iterator[Repair]:
     for (_, _, what), members in alike.items():
         if len(members) > 1:
             first, other = members[0], members[0].others[0].name
-            text = f"it and {other} exchange their {what}, and so do their like in {len(members) - 1} more places"
+            text = f"it and {other} exchange their {what}, and so do their like in {more_places(len(members) - 1)}"
             yield replace(first, text=text, also=tuple(members[1:]))
 
 

@@ -18,7 +18,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.doctor.consumers import Users
-from intact8.diagnose.doctor.repair import SCALED, Compute, Repair, kind_of, rows_reordered
+from intact8.diagnose.doctor.repair import SCALED, Compute, Repair, kind_of, more_places, rows_reordered
 from intact8.diagnose.doctor.structural_repairs import (
     FUNCTIONS,
     UNCHANGED,
@@ -35,6 +35,9 @@ STEPS, SHORTCUT, MOST_LAYERS = 4, 4, 24
 """Steps from which one of them is another's place, layers that a shortcut may pass by, and layers up to which one is
 tried for all that have the shape of those with shortcuts."""
 
+
+MOST_REVERSED = 64
+"""Numbers along a dimension up to which they may come in reverse order."""
 
 MOST_TOKENS = 5
 """Tokens before the patches of a picture: of the class, of a teacher, and registers."""
@@ -81,7 +84,11 @@ def rewired(sim: Simulation) -> Iterator[Repair]:
             yield from _shortcut_to(node, graph, users, compute)
         if node.op == "constant":
             yield from _positions(node, sim)
+            yield from _reversed(node, sim.tensors)
+        elif node.op == "avg_pool" and tuple(node.shape) == tuple(shape):
+            yield Repair("wrong_setting", "its input is taken off its means", node, compute=_less_input(node, compute))
     yield from _parts_added(graph)
+    yield from _given_back(graph, compute)
 
 
 def _filled_by_columns(node: Node) -> Iterator[Repair]:
@@ -106,7 +113,7 @@ def _parts_added(graph: Graph) -> Iterator[Repair]:
                     alike[kind_of(made.name)].append(made)
     for layers in alike.values():
         for part in PARTS_ADDED if len(layers) > 1 else ():
-            text = f"{part:.3g} times its results are added, and so in {len(layers) - 1} more places"
+            text = f"{part:.3g} times its results are added, and so in {more_places(len(layers) - 1)}"
             # A factor that does nothing was something else once; where there is none, another scale makes up for much.
             idle = all(function_of(layer) == IDLE for layer in layers)
             parts = [Repair("wrong_scale", text, layer, gain=part) for layer in layers]
@@ -170,6 +177,64 @@ def _combined(node: Node, graph: Graph) -> Iterator[Repair]:
             ("multiplies, and does not add", product) if node.op == "add" else ("adds, and does not multiply", total)
         )
         yield Repair("wrong_setting", f"it {text}", node, compute=way)
+
+
+def _less_input(node: Node, compute: FloatExecutor) -> Compute:
+    return lambda inputs, _: compute(node, inputs) - inputs[0]
+
+
+def _reversed(node: Node, tensors: Mapping[str, Tensor]) -> Iterator[Repair]:
+    """Yield numbers that are no parameters of a layer, as slopes of heads, in reverse order along a dimension."""
+    held = tensors[node.params["value"]].detach()
+    for axis in range(held.dim()) if held.is_floating_point() else ():
+        turned = held.flip(axis)
+        if 1 < held.shape[axis] <= MOST_REVERSED and not torch.equal(turned, held):
+            text = f"its numbers come in reverse order along dimension {axis}"
+            yield Repair("wrong_setting", text, node, {node.params["value"]: turned})
+
+
+def _given_back(graph: Graph, compute: FloatExecutor) -> Iterator[Repair]:
+    """Yield answers to which the mean, or the deviation, that was taken off what they are computed of is given back."""
+    for taken in (n for n in graph if n.op == "sub" and len(n.inputs) == 2):
+        what, mean = taken.inputs
+        made = graph.nodes[mean]
+        if not _reduced(graph, mean, what) or len(made.shape) != len(taken.shape):
+            continue
+        widths = [n.inputs[1] for n in graph if n.op == "div" and n.inputs[0] == taken.name]
+        for out in (graph.nodes[name] for name in dict.fromkeys(graph.outputs)):
+            for width in ("", *widths) if out.dtype == "float32" else ():
+                for back in (mean, "") if width else (mean,):
+                    parts = [f"the mean of {what}"] * bool(back) + ["its deviation"] * bool(width)
+
+                    def given_back(
+                        inputs: Sequence[Tensor],
+                        given: Mapping[str, Tensor],
+                        out: Node = out,
+                        back: str = back,
+                        width: str = width,
+                    ) -> Tensor:
+                        y = compute(out, inputs)
+                        y = y * _as_wide(given[width], y) if width else y
+                        return y + _as_wide(given[back], y) if back else y
+
+                    text = f"{' and '.join(parts)}, which was taken off, is given back to its results"
+                    yield Repair("wrong_setting", text, out, compute=given_back)
+
+
+def _reduced(graph: Graph, name: str, source: str) -> bool:
+    """Return whether something is a mean of a tensor, moved or not."""
+    node = graph.nodes[name]
+    while node.op in UNCHANGED or node.moves:
+        node = graph.nodes[node.inputs[0]]
+    return node.op in ("mean", "reduce") and node.inputs[0] == source
+
+
+def _as_wide(x: Tensor, like: Tensor) -> Tensor:
+    """Return one number for each sample or column in the dimensions of answers, of which steps may be the last."""
+    if x.dim() > like.dim():
+        x = x.squeeze(next((d for d in range(1, x.dim()) if x.shape[d] == 1), x.dim() - 1))
+    fits = all(size in (1, wide) for size, wide in zip(x.shape, like.shape, strict=True))
+    return x if fits or x.dim() != 3 else x.transpose(1, 2)
 
 
 def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> Iterator[Repair]:
@@ -345,6 +410,7 @@ def _positions(node: Node, sim: Simulation) -> Iterator[Repair]:
             if not torch.equal(other, held):
                 yield Repair("wrong_weights", f"it begins at row {first} of {source}", node, {name: other})
     rows = held.shape[-2] if held.dim() in (2, 3) and held.numel() == held.shape[-2] * held.shape[-1] else 0
+    rows = 0 if rows == held.shape[-1] and torch.equal(held, held.mT) else rows  # which neighbours are seen, say
     for tokens in range(MOST_TOKENS + 1):
         side = round(max(rows - tokens, 0) ** 0.5)
         if side > 2 and side * side + tokens == rows:
