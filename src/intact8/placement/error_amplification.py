@@ -3,13 +3,16 @@
 Eight bits hold a tensor's large values; a small one becomes 0, and what divides by it explodes. Divisors, arguments of
 reciprocals, square roots and logarithms, what is divided, and the squares, sums, means and exponentials these are made
 of are therefore never rounded to a grid: they are one float island between the last ordinary activation (the result of
-a layer, a norm or an activation function) and the result of the division.
+a layer, a norm or an activation function) and the result of the division. A layer whose weights only add up, as
+the bands of a filterbank, is like a sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
+
+from torch import Tensor
 
 from intact8.arithmetic.unary_functions import UNARY, Function
 from intact8.capture.graph import Graph, Node
@@ -25,11 +28,12 @@ _CARRIERS = frozenset({"add", "mul", "scale_shift", "avg_pool", "adaptive_avg_po
 """Operations whose results are ordinary where all they read is; so are those of moves."""
 
 
-def amplifying(graph: Graph) -> dict[str, str]:
+def amplifying(graph: Graph, sums: Set[str] = frozenset()) -> dict[str, str]:
     """Return the name → reason for every operation that stays float because a division would amplify its rounding.
 
     Args:
         graph: from ``intact8.fusion.fuse``.
+        sums: layers whose weights only add up, see :func:`weighted_sums`.
 
     Example:
         >>> g = Graph({"x": Node("x", "input"), "s": Node("s", "mul", ["x", "x"]), "m": Node("m", "mean", ["s"]),
@@ -39,11 +43,26 @@ def amplifying(graph: Graph) -> dict[str, str]:
         ['s', 'm', 'r', 'y']
     """
     unbounded = _unbounded(graph)
-    marked, differences = _before(graph, _ends(graph, unbounded), _ordinary(graph, vanishing=False))
+    marked, differences = _before(graph, _ends(graph, unbounded), _ordinary(graph, sums, vanishing=False))
     # An exponential turns differences into ratios: scores in 8 bits are enough for it, as before a softmax.
-    marked |= _before(graph, differences, _ordinary(graph, vanishing=True))[0]
+    marked |= _before(graph, differences, _ordinary(graph, sums, vanishing=True))[0]
     marked |= unbounded | {n.name for n in graph if n.op == "mul" and any(i in unbounded for i in n.inputs)}
     return {node.name: AMPLIFIED for node in graph if node.name in marked}
+
+
+def weighted_sums(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[str]:
+    """Return the names of layers that add up what they read by weights of which some are 0 and none is below, as the
+    bands of a filterbank do: of powers, say, of which a logarithm is taken. They are no ordinary activations."""
+
+    def adds_up(node: Node) -> bool:
+        of = node.params.get("weight")
+        if node.op == "matmul":
+            held = [graph.origin(name) for name in node.inputs]
+            of = next((n.params["value"] for n in held if n.op == "constant"), None)
+        weight = tensors.get(of) if of is not None and "bias" not in node.params and "bn" not in node.attrs else None
+        return weight is not None and weight.numel() > 1 and float(weight.min()) == 0 < float(weight.max())
+
+    return frozenset(node.name for node in graph if node.op in ("linear", "conv", "matmul") and adds_up(node))
 
 
 def _ends(graph: Graph, unbounded: Set[str]) -> list[str]:
@@ -121,8 +140,8 @@ def _unbounded(graph: Graph) -> set[str]:
     return out
 
 
-def _ordinary(graph: Graph, *, vanishing: bool) -> set[str]:
-    """Return results of layers, activation functions of them, and their sums and products.
+def _ordinary(graph: Graph, sums: Set[str], *, vanishing: bool) -> set[str]:
+    """Return results of layers but of ``sums``, activation functions of them, and their sums and products.
 
     Where ``vanishing`` ones are among them, so are products of two activations, which are the scores of an attention.
     """
@@ -137,7 +156,7 @@ def _ordinary(graph: Graph, *, vanishing: bool) -> set[str]:
         square = node.op == "mul" and len(set(node.inputs)) < len(node.inputs)
         # The padding has another range than the tensor (a column of ones in a divisor), as in a concatenation.
         joined = node.op == "pad" and node.attrs["value"] != 0
-        made = node.op in _ORDINARY or (vanishing and node.op == "matmul")
+        made = (node.op in _ORDINARY and node.name not in sums) or (vanishing and node.op == "matmul")
         if made or (known and not square and not joined and (activation or carries)):
             out.add(node.name)
     return out

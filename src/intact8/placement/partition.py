@@ -37,6 +37,7 @@ def partition(
     nonlinear: bool = False,
     rounded: Callable[[str], bool] = lambda name: False,
     shared: bool = False,
+    sums: Set[str] = frozenset(),
 ) -> Partition:
     """Divide a fused graph.
 
@@ -64,9 +65,10 @@ def partition(
             grid, its rows are integers to begin with.
         rounded: whether the result of a node has to be on a grid somewhere.
         shared: whether sums become float32 also where some of their readers are layers on integers.
+        sums: layers whose weights only add up, see :func:`intact8.placement.error_amplification.weighted_sums`.
     """
     reasons: dict[str, str] = {}
-    steep = amplifying(graph) | _decisive(graph)
+    steep = amplifying(graph, sums) | _decisive(graph)
     for node in graph:
         reason = forced.get(node.name) or _incapable(node, graph, nonlinear) or steep.get(node.name)
         if reason is not None and node.op not in ("input", "constant"):

@@ -45,13 +45,14 @@ class Placed:
     channels: list[RescaleGroup] = field(default_factory=list)
 
 
-def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) -> Placed:
+def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None, sums: Set[str] = frozenset()) -> Placed:
     """Decide integer and float parts, put transitions between them, and find which tensors share qparams.
 
     Args:
         graph: from ``intact8.fusion.fuse``; it is not changed.
         recipe: schemes and overrides.
         sizes: name of a tensor → number of its values, by which ``layers:small`` are chosen.
+        sums: layers whose weights only add up, see :func:`intact8.placement.error_amplification.weighted_sums`.
 
     Raises:
         RecipeError: a pattern matches nothing or has no effect, or schemes contradict each other.
@@ -76,6 +77,7 @@ def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) 
         nonlinear=recipe.nonlinear == "integer",
         rounded=lambda name: schemes_of.wants_grid(name) if floats or name in ends else True,
         shared=floats,
+        sums=sums,
     )
     placed_graph, integer = insert_qdq(graph, parts)
     points = share_qparams(placed_graph, integer, schemes_of)

@@ -19,6 +19,7 @@ from intact8.capture.results import AS_INT64
 from intact8.capture.torch_export import ALONE, FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, RecipeError, StateError, warn
 from intact8.fusion.fuse import Fused, fuse
+from intact8.placement.error_amplification import weighted_sums
 from intact8.placement.place import Placed, place
 from intact8.program.certify import known_engines
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
@@ -138,7 +139,7 @@ def _placed(captured: Captured, recipe: Recipe) -> tuple[Fused, Placed]:
     tensors = captured.tensors()
     fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
     sizes = {name: tensor.numel() for name, tensor in tensors.items()}
-    return fused, place(fused.graph, recipe, sizes)
+    return fused, place(fused.graph, recipe, sizes, weighted_sums(fused.graph, tensors))
 
 
 def _warn_of_a_fixed_batch(captured: Captured) -> None:

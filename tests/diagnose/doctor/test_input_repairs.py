@@ -10,6 +10,9 @@ from tests.diagnose.doctor.test_structural_repairs import Bed, answered
 from torch import Tensor, nn
 
 import intact8
+from intact8.diagnose.doctor.answers import answers_of
+from intact8.diagnose.doctor.best_repair import put_right
+from intact8.diagnose.doctor.float_network import FloatOutputs
 from intact8.diagnose.doctor.input_repairs import _other_end, _resampled
 
 
@@ -220,3 +223,34 @@ def test_texts_in_capitals_and_a_row_of_padding() -> None:
         net.words.weight[0] = torch.randn(16)
     filled = Bed(net, small, right).said()
     assert filled.cause == "wrong_weights" and "its row 0, that of padding, holds zeros" in filled.message, str(filled)
+
+
+def test_other_units_and_the_other_strand() -> None:
+    torch.manual_seed(0)
+    measured, lengths = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 5)), torch.randn(256, 6)
+    nn.init.normal_(measured[0].weight)
+    finding = Bed(measured, lengths / 0.3048, answered(measured, lengths)).said()
+    assert "inputs multiplied by 0.3048, metres for feet" in finding.message, str(finding)
+    letters, dna = nn.Sequential(nn.Conv1d(4, 16, 5, padding=2), nn.Tanh(), nn.Conv1d(16, 3, 3, padding=1)), 20
+    nn.init.normal_(letters[0].weight)
+    x = nn.functional.one_hot(torch.randint(0, 4, (128, dna)), 4).mT.float()
+    with torch.no_grad():
+        shift = letters(x).mean((0, 2))
+        letters[2].bias -= shift  # type: ignore[operator]
+    strand = Bed(letters, x.flip((1, 2)), answered(letters, x).flip(1)).said()
+    assert "in reverse order along dimensions 1 and 2" in strand.message and strand.place == "network", str(strand)
+
+
+def test_labels_that_are_the_next_words_are_not_moved() -> None:
+    torch.manual_seed(0)
+    words = torch.randint(0, 7, (256, 9))
+    net = nn.Sequential(nn.Embedding(7, 7), nn.Linear(7, 7))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(7))  # type: ignore[union-attr, operator]
+        net[1].weight.copy_(5 * torch.eye(7))  # type: ignore[union-attr, operator]
+    following = words.roll(-1, 1)
+    following[:, -1] = torch.randint(0, 7, (256,))
+    found = Bed(net, words, following)
+    answers = answers_of(FloatOutputs(found.sim, found.samples, None), found.samples, 1)
+    told = put_right(found.network, found.sim, answers, found.samples, [])
+    assert not any("belong to the place" in f.message for f in told), [str(f) for f in told]

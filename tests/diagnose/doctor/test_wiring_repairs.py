@@ -298,3 +298,120 @@ def test_pictures_of_patches(wrong: Callable[[], Patches], text: str) -> None:
         bad.fc.bias -= shift
     finding = Bed(bad, x, answered(good, x)).said()
     assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
+
+
+class Forecaster(nn.Module):
+    """A window less its mean and by its deviation, what a layer makes of it, and both given back, or not."""
+
+    def __init__(self, mean: bool = True, width: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mean, self.width = mean, width
+        self.layers = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(1, keepdim=True)
+        width = (x - mean).square().mean(1, keepdim=True).add(1e-3).sqrt()
+        y: Tensor = self.layers(((x - mean) / width).transpose(1, 2)).transpose(1, 2)
+        y = y * width if self.width else y
+        return y + mean if self.mean else y
+
+
+@pytest.mark.parametrize(
+    ("mean", "width", "text"),
+    [
+        (False, True, "the mean of x, which was taken off, is given back"),
+        (False, False, "the mean of x and its deviation, which was taken off, is given back"),
+    ],
+)
+def test_what_was_taken_off_is_given_back(mean: bool, width: bool, text: str) -> None:
+    torch.manual_seed(1)
+    x = torch.randn(256, 12, 3) * torch.rand(256, 1, 3) * 3 + 2 * torch.randn(256, 1, 3)
+    good, bad = Forecaster().eval(), Forecaster(mean, width).eval()
+    with torch.no_grad():
+        y = good(x)
+    finding = Bed(bad, x, y).said()
+    assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
+
+
+class Mixed(nn.Module):
+    """Means of neighbours less what they are the means of, weighted by numbers that fall from channel to channel."""
+
+    def __init__(self, less: bool = True, falling: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.less = less
+        slopes = 2.0 ** -torch.arange(6)
+        self.register_buffer("slopes", slopes if falling else slopes.flip(0))
+        self.a, self.pool, self.fc = nn.Conv1d(6, 6, 3, padding=1), nn.AvgPool1d(3, 1, 1), nn.Linear(6, 5)
+        nn.init.normal_(self.fc.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.a(x)
+        y = self.pool(y) - y if self.less else self.pool(y)
+        z: Tensor = self.fc((y * self.slopes[:, None]).tanh().amax(2))  # type: ignore[index]
+        return z
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda: Mixed(less=False), "its input is taken off its means"),
+        (lambda: Mixed(falling=False), "its numbers come in reverse order along dimension 0"),
+    ],
+)
+def test_pooling_and_slopes(wrong: Callable[[], Mixed], text: str) -> None:
+    torch.manual_seed(1)
+    x, good, bad = 3 * torch.randn(512, 6, 16), Mixed().eval(), wrong().eval()
+    with torch.no_grad():
+        shift = good(x).mean(0)
+        good.fc.bias -= shift
+        bad.fc.bias -= shift
+    finding = Bed(bad, x, answered(good, x)).said()
+    assert text in finding.message and finding.evidence["recovers"] > 0.8, str(finding)
+
+
+def test_shifted_softplus_everywhere() -> None:
+    class Shifted(nn.Module):
+        def __init__(self, shift: float) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.shift, self.layers = shift, nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+            for layer in self.layers:
+                nn.init.normal_(layer.weight, std=0.7)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = F.softplus(layer(x)) - self.shift
+            return x
+
+    torch.manual_seed(1)
+    x, good = torch.randn(256, 8), Shifted(0.6931472)
+    with torch.no_grad():
+        y = good(x)
+    finding = Bed(Shifted(0.0), x, y).said()
+    assert "softplus less the logarithm of 2, not softplus" in finding.message, str(finding)
+
+
+def test_maps_of_two_names_in_all_blocks() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.fc2, self.mix1 = (nn.Linear(8, 8, bias=False) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = x + self.fc2(self.mix1(self.fc1(x).tanh()).tanh())
+            return y
+
+    torch.manual_seed(0)
+    net = nn.Sequential(Block(), Block(), nn.Linear(8, 4))
+    for weight in net.parameters():
+        nn.init.normal_(weight, std=0.5)
+    x = torch.randn(256, 8)
+    y = answered(net, x)
+    with torch.no_grad():
+        for block in net[:2]:
+            for layer in (block.fc2, block.mix1):  # type: ignore[union-attr]
+                layer.weight.copy_(layer.weight.T.clone())  # type: ignore[union-attr, operator]
+    finding = Bed(net, x, y).said()
+    assert "its weight is transposed, and so in 3 more places" in finding.message, str(finding)
