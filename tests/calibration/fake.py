@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from intact8.calibration import make_observer
 from intact8.calibration.data import Specs
+from intact8.capture.graph import Graph
 from intact8.errors import CalibrationError
 
 
@@ -60,6 +61,7 @@ class FakeSimulation(nn.Module):
             self.points[name].observer.observe(x)
 
     constant_channels: dict[str, tuple[int, int]] = {}  # noqa: RUF012
+    graph = Graph({}, [], [])
 
     def collect_statistics(self, calls: list[Any]) -> None:
         self.looked_at.append(len(calls))

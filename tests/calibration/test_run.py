@@ -189,6 +189,7 @@ def test_layers_with_the_largest_share_of_dead_channels_are_named() -> None:
     dead = {"wide": (30, 300), **{f"half{i}": (4, 8) for i in range(4)}, "most": (3, 4), "few": (1, 100)}
     (said,) = warnings_of(64, 4, {}, Growth(), {}, dead)
     assert "most: 3 of 4, half0: 4 of 8" in said and "wide" not in said and "and 2 more layers" in said
+    assert not warnings_of(64, 4, {}, Growth(), {}, dead, held=frozenset(dead))  # constants, which are no layers
 
 
 def test_enough_steady_data_warn_of_nothing(sim: FakeSimulation) -> None:

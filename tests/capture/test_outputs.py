@@ -20,7 +20,7 @@ from intact8 import outputs
 from intact8.capture import equivalence as agree
 from intact8.capture.equivalence import FirstOfEqual, differences
 from intact8.capture.execute import run_float
-from intact8.capture.trace import capture
+from intact8.capture.trace import TOGETHER, capture
 from intact8.errors import CaptureError
 from intact8.program.program import Program
 
@@ -171,13 +171,24 @@ MIXED: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
     "first-sample": lambda m, y, x: y[:1] + y,
     "cat-along-batch": lambda m, y, x: torch.cat([y, y]),
     "roll": lambda m, y, x: y.roll(1, 0),
-    "positions": lambda m, y, x: y + torch.arange(len(x))[:, None, None],
 }
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_samples_that_have_to_do_with_one_another_fix_the_batch_and_say_so(name: str) -> None:
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
+def test_samples_that_have_to_do_with_one_another_may_be_of_any_number(name: str) -> None:
     model = Net(MIXED[name]).eval()
+    program = intact8.quantize(model, X)
+    assert program.tensors[program.inputs[0]].shape[0] == "rows"
+    assert any(note.startswith(TOGETHER) for note in capture(model, X).notes)
+    for x in (X, X[:3], X[: 1 + (name == "roll")]):
+        with torch.no_grad():
+            assert_alike(program.run(x), model(x))
+        assert intact8.verify(program, x).mismatches == 0
+
+
+def test_samples_with_numbers_of_their_own_fix_the_batch_and_say_so() -> None:
+    model = Net(lambda m, y, x: y + torch.arange(len(x))[:, None, None]).eval()
     with pytest.warns(intact8.errors.CaptureWarning, match=r"will take x \(6, 4, 4\) and no other batch size"):
         program = intact8.quantize(model, X)
     with torch.no_grad():

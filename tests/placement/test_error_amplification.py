@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.capture.graph import Graph, Node
-from intact8.placement.error_amplification import AMPLIFIED, _ends, _ordinary
+from intact8.placement.error_amplification import AMPLIFIED, _ends, _ordinary, weighted_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
@@ -181,10 +181,57 @@ def test_what_carries_ordinary_activations() -> None:
         Node("joined", "cat", ["conv", "conv"], {"axis": 1}),
         Node("padded", "pad", ["conv"], {"pads": [[0, 0]], "value": 1.0}),
     ]
-    assert _ordinary(Graph({n.name: n for n in nodes}), vanishing=False) == {"x", "conv", "moved"}
+    assert _ordinary(Graph({n.name: n for n in nodes}), frozenset(), vanishing=False) == {"x", "conv", "moved"}
 
 
 def test_a_product_with_a_reciprocal_is_an_end() -> None:
     nodes = [Node("x", "input"), Node("r", "input"), Node("y", "mul", ["x", "r"])]
     graph = Graph({n.name: n for n in nodes})
     assert _ends(graph, {"r"}) == ["x", "r"] and _ends(graph, set()) == []
+
+
+class Bands(nn.Module):
+    """The logarithm of powers in overlapping bands, as mel spectrograms have it, and a layer."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        bands = torch.zeros(32, 8)
+        for band in range(8):
+            bands[band * 4 : band * 4 + 5, band] = 0.2
+        self.way, self.out = way, nn.Linear(8, 4, bias=False)
+        self.register_buffer("bands", bands)
+
+    def forward(self, power: Tensor) -> Tensor:
+        bands = self.get_buffer("bands")
+        if self.way == "right":
+            y = power @ bands
+        elif self.way == "left":
+            y = (bands.T @ power.transpose(1, 2)).transpose(1, 2)
+        else:
+            y = F.conv1d(power.transpose(1, 2), bands.T[:, :, None]).transpose(1, 2)
+        z: Tensor = self.out(torch.log(y.clamp(min=1e-6)))
+        return z
+
+
+@pytest.mark.parametrize("way", ["right", "left", "convolution"])
+def test_the_logarithm_of_bands_of_a_filterbank(way: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    power = torch.randn(64, 20, 32, generator=generator).square() * 10 ** (
+        4 * torch.rand(64, 20, 1, generator=generator) - 4
+    )
+    net = Bands(way).eval()
+    program = intact8.quantize(net, power)
+    with torch.no_grad():
+        right = net(power)
+    noise = (program.run(power) - right).square().mean() / right.var()
+    assert float(-10 * noise.log10()) > 30
+    assert intact8.verify(program, power).mismatches == 0
+
+
+def test_layers_that_subtract_are_no_sums() -> None:
+    nodes = [Node("x", "input"), Node("fc", "linear", ["x"], params={"weight": "w"})]
+    graph = Graph({n.name: n for n in nodes})
+    assert weighted_sums(graph, {"w": torch.tensor([[0.0, 1.0]])}) == {"fc"}
+    assert not weighted_sums(graph, {"w": torch.tensor([[-1.0, 1.0]])})
+    assert not weighted_sums(graph, {"w": torch.tensor([[0.5, 1.0]])})

@@ -76,7 +76,9 @@ def compute_scales(
         batches=batches_before + counts.batches,
         samples=total,
         points=summaries,
-        warnings=warnings_of(total, counts.batches, summaries, growth, _ranges(points), sim.constant_channels),
+        warnings=warnings_of(
+            total, counts.batches, summaries, growth, _ranges(points), sim.constant_channels, sim.graph.held()
+        ),
     )
     sim.calibration = summary.to_json()
     if summary.warnings and ranks.rank == 0 and not quiet:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -145,6 +145,7 @@ def warnings_of(
     growth: Growth,
     ranges: Mapping[str, tuple[float, float]],
     constant_channels: Mapping[str, tuple[int, int]],
+    held: Set[str] = frozenset(),
 ) -> tuple[str, ...]:
     """Return what should be looked at, one sentence each.
 
@@ -155,6 +156,7 @@ def warnings_of(
         growth: of this run.
         ranges: what every point's grid spans, where that is known.
         constant_channels: layer → (channels that never changed, channels).
+        held: what depends on no input, and never changes.
     """
     found = []
     if points and samples < FEW_SAMPLES:
@@ -167,14 +169,14 @@ def warnings_of(
             f"of {batches} batches, most of all {name}: by {share:.1%}, from [{old[0]:.4g}, {old[1]:.4g}] to "
             f"[{new[0]:.4g}, {new[1]:.4g}]; use more data"
         )
-    constant = {n: p.minimum for n, p in points.items() if p.count > 1 and p.minimum == p.maximum}
+    constant = {n: p.minimum for n, p in points.items() if p.count > 1 and p.minimum == p.maximum and n not in held}
     if constant:
         shown = ", ".join(f"{n} = {v:.4g}" for n, v in list(constant.items())[:5])
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
         found.append(
             f"{len(constant)} of {len(points)} tensors never changed (dead layers or unvaried data): {shown}{more}"
         )
-    dead = {n: c for n, c in constant_channels.items() if n not in constant}
+    dead = {n: c for n, c in constant_channels.items() if n not in constant and n not in held}
     if dead:
         worst = sorted(dead, key=lambda n: -dead[n][0] / dead[n][1])[:5]
         shown = ", ".join(f"{n}: {dead[n][0]} of {dead[n][1]}" for n in worst)

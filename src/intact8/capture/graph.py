@@ -171,6 +171,14 @@ class Graph:
                 out[name].append(node.name)
         return out
 
+    def held(self) -> frozenset[str]:
+        """Return the names of what depends on no input: constants, and what is computed of them alone."""
+        given: set[str] = set(self.inputs)
+        for node in self:
+            if given.intersection(node.inputs):
+                given.add(node.name)
+        return frozenset(self.nodes.keys() - given)
+
     def origin(self, name: str) -> Node:
         """Return the node that gives ``name`` its scale: back through what shares the grid of its only input."""
         node = self.nodes[name]

@@ -403,7 +403,8 @@ def repeat_interleave(c: Call) -> Value:
             c, [cut(c, x, axis, i, i + 1) for i, n in enumerate(count.tolist()) for _ in range(n)], axis
         )
     if not isinstance(count, int):
-        raise c.error("repeats that the network computes", remedy="give one number, or a tensor that is known")
+        remedy = "give one number or a tensor that is known, or keep its module in torch: intact8.split(model, data)"
+        raise c.error("repeats that the network computes", remedy=remedy)
     thin = c.reshape(x, [*c.shape(x)[: axis + 1], 1, *c.shape(x)[axis + 1 :]])
     return c.reshape(concatenated(c, [thin] * count, axis + 1))
 

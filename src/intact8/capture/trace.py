@@ -300,6 +300,24 @@ class Example:
         size = next(iter(deep.values())).shape[1]
         return Dynamic({key: {1: SAMPLES} for key, x in deep.items() if x.shape[1] == size}, {}, found=True)
 
+    def first_dimension(self, wanted: Dynamic) -> Dynamic:
+        """Return what is wanted with a name for dimension 0 of every input that is as long there as the first."""
+        given, size = self._with_dimensions(), self.first_size()
+        first = {key: {0: ROWS} for key, x in given.items() if x.shape[0] == size}
+        names = {key: {**first.get(key, {}), **wanted.names.get(key, {})} for key in {**first, **wanted.names}}
+        found = wanted.found and bool(wanted.names)
+        return replace(
+            wanted, names=names, found=found, seen={**wanted.seen, ROWS: (size,)} if found else {}, rows=None
+        )
+
+    def first_size(self) -> int:
+        """Return dimension 0 of the first input that has one; 0 without any."""
+        return next((x.shape[0] for x in self._with_dimensions().values()), 0)
+
+    def _with_dimensions(self) -> dict[str, Tensor]:
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return {k: x for k, x in zip(self.layout.keys, leaves, strict=True) if isinstance(x, Tensor) and x.ndim > 0}
+
     def sequence_first(self, steps: bool, second: Dynamic, said: str) -> Captured:
         """Return the graph for any number of samples along dimension 1, and of ``steps`` along dimension 0."""
         captured = self.captured(steps, _leaves(self.layout, second, self.args, self.kwargs), second)
@@ -352,6 +370,12 @@ USUAL_LENGTH = 512
 SAMPLES = "samples"
 """Name of dimension 1 where it is the batch."""
 
+ROWS = "rows"
+"""Name of dimension 0 where samples depend on one another."""
+
+TOGETHER = "samples may be of any number, and depend on one another"
+"""How the note begins of a model that puts samples together, as where it sorts them."""
+
 
 def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
     """Return the graph for any batch size, or for the example's where samples depend on one another."""
@@ -360,7 +384,7 @@ def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int,
         try:
             captured = example.captured(True, named, wanted)
         except (BatchError, InternalError) as error:
-            fixed = f"{FIXED_BATCH}: {error}"
+            reason = str(error)
         else:
             if second is None or not _steps_change(captured.graph):
                 return captured
@@ -374,9 +398,27 @@ def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int,
                 return example.sequence_first(False, second, "dimension 0 is the example's")
             except CaptureError:
                 pass
+        if wanted.rows is None:  # else they have names, which are tried behind this
+            together = _of_any_number(example, wanted)
+            if together is not None:
+                return replace(together, notes=(*together.notes, f"{TOGETHER}: {reason}"))
         captured = example.captured(False, named, wanted)
-        return replace(captured, notes=(*captured.notes, fixed))
+        return replace(captured, notes=(*captured.notes, f"{FIXED_BATCH}: {reason}"))
     return example.captured(False, named, wanted)
+
+
+def _of_any_number(example: Example, wanted: Dynamic) -> Captured | None:
+    """Return the graph of a model whose samples depend on one another, as where they are sorted, for any number of
+    them; None where that is not so, or what it computes depends on the number."""
+    try:
+        captured = _of_any_size(example, False, example.first_dimension(wanted), give_up=False)
+    except CaptureError:
+        return None
+    least, most = captured.graph.dimensions.get(ROWS, (0, 0))
+    sizes = [size for name in captured.graph.inputs for size in captured.graph.nodes[name].shape[:1]]
+    whole = all(size == ROWS or ROWS not in str(size) for size in sizes)  # not a multiple, say
+    fits = least <= min(2, example.first_size()) and (most is None or most >= USUAL_LENGTH)
+    return captured if whole and least and fits else None
 
 
 def _steps_change(graph: Graph) -> bool:

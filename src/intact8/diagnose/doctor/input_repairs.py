@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, SCALED, Compute, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
@@ -178,8 +179,10 @@ def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
 
 def _other_way_round(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     """Yield sequences in reverse order with the answers to their places, and with channels in reverse order: letters of
-    the other strand of DNA, say."""
+    the other strand of DNA, say. Without these, convolutions whose kernels are turned would do the same."""
     graph, compute = sim.graph, FloatExecutor(sim.tensors)
+    recurrent = any(node.op in GATES for node in graph)
+    ways = ((1, 2), (2,), (1,)) if recurrent else ((1, 2),)
 
     def turned(node: Node, axis: int) -> Compute:
         return lambda inputs, _: compute(node, inputs).flip(axis)
@@ -188,7 +191,7 @@ def _other_way_round(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         for out in (graph.nodes[other] for other in dict.fromkeys(graph.outputs)):
             if x.dim() != 3 or not x.is_floating_point() or len(out.shape) not in (2, 3):
                 continue
-            for axis, along in ((axis, along) for axis in range(1, len(out.shape)) for along in ((2,), (1, 2), (1,))):
+            for axis, along in ((axis, along) for axis in range(1, len(out.shape)) for along in ways):
                 if along == (1,) and graph.nodes[name].shape[1] != out.shape[axis]:
                     continue
                 text = f"it sees {name} in reverse order along dimension{'s' * (len(along) > 1)} "

@@ -227,8 +227,9 @@ def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorRepor
 
 
 def _divided(samples: Samples, network: FloatNetwork, seed: int) -> list[Samples]:
-    parts = divide(samples, SHARES, seed, whole=network.static is not None)
-    if network.static is None and not _takes_parts(network, parts):
+    whole = not network.captured.graph.dynamic_batch
+    parts = divide(samples, SHARES, seed, whole=whole)
+    if not whole and not _takes_parts(network, parts):
         parts = divide(samples, SHARES, seed, whole=True)
     if not all(part.batches for part in parts):
         why = "they cannot be divided in three"

@@ -167,11 +167,12 @@ def dead_or_constant(subject: Any) -> Iterator[Hit]:
 
     Remedy: check the data and the layer; if both are right, prune the channels
     """
+    held = subject.sim.graph.held()
     for p in subject.points:
-        if p.seen and p.minimum == p.maximum:
+        if p.seen and p.minimum == p.maximum and p.name not in held:
             yield Hit(f"all values seen are {p.minimum:.6g}", node=p.name)
     for layer, (dead, channels) in subject.sim.constant_channels.items():
-        if dead * 4 >= channels:
+        if dead * 4 >= channels and layer not in held:
             message = f"{dead} of {channels} channels never changed in the first samples"
             yield Hit(message, node=layer, data={"constant": dead, "channels": channels})
 
