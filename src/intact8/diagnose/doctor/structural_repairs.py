@@ -139,7 +139,7 @@ def grouped(repairs: Sequence[Repair]) -> Groups:
             groups[repair.cause, repair.text].append(repair)
         lost = repair.inserted and _alone(repair, as_others=True)  # in all blocks, with others elsewhere
         if (alone and repair.cause in ("wrong_weights", "wrong_setting", "stale_batch_norm")) or lost:
-            for kind in {kind_of(repair.node.name), block_kind_of(repair.node.name)}:
+            for kind in dict.fromkeys(naming(repair.node.name) for naming in (kind_of, block_kind_of)):
                 groups[repair.cause, repair.text, kind].append(repair)
         if alone and repair.cause == INPUTS_ARE_WRONG and repair.change is not None and not repair.source:
             what = repair.text.removesuffix(f" as {repair.node.name}")
