@@ -8,6 +8,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
+from intact8.arithmetic.dimensions import measure, resolve
 from intact8.capture.execute import run_float
 from intact8.capture.graph import Graph
 from intact8.capture.operations import FLOAT_KINDS, GRAPH_ONLY
@@ -85,9 +86,15 @@ def check(model: nn.Module, *example: Tensor, batches: tuple[int, ...] = (3,)) -
             expected = model(*[x.clone() for x in inputs])
         assert_same(run(captured, *inputs), expected)
         graph_values = run_float(captured.graph, captured.tensors(), inputs)
+        given = [
+            (n, captured.graph.nodes[n].shape, x.shape) for n, x in zip(captured.graph.inputs, inputs, strict=True)
+        ]
+        sizes = measure(given, captured.graph.dimensions)
         for node in captured.graph:
             known = tuple(graph_values[node.name].shape)
             assert len(known) == len(node.shape), node.name
-            assert all(n in (None, k) for n, k in zip(node.shape, known, strict=True)), node.name
+            assert all(
+                n in (None, k) for n, k in zip(resolve({"shape": [*node.shape]}, sizes)["shape"], known, strict=True)
+            ), node.name
             assert str(graph_values[node.name].dtype) == f"torch.{node.dtype}", node.name
     return captured
