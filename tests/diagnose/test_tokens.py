@@ -75,19 +75,26 @@ def test_extremes_per_sample(shape: tuple[int, int], along: int, expected: list[
 
 
 class Mixing(nn.Module):
-    """Samples that have to do with one another: the batch is the example's."""
+    """Samples that have to do with one another, or, where they have numbers of their own, a batch of the example's."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: bool) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.layer, self.numbers = nn.Linear(4, 4), numbers
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.layer(x), self.layer(x).roll(1, 0)], 1)
+        y: Tensor = self.layer(x)
+        return y + torch.arange(len(x))[:, None] if self.numbers else torch.cat([y, y.roll(1, 0)], 1)
+
+
+def test_compare_takes_any_number_of_samples_that_depend_on_one_another() -> None:
+    model, x = Mixing(numbers=False).eval(), torch.randn(8, 4)
+    program = intact8.quantize(model, x)
+    assert [intact8.compare(model, program, x[:count]).samples for count in (8, 3)] == [8, 3]
 
 
 @pytest.mark.filterwarnings("ignore::intact8.errors.CaptureWarning")
 def test_compare_refuses_another_batch_than_the_programs() -> None:
-    model, x = Mixing().eval(), torch.randn(8, 4)
+    model, x = Mixing(numbers=True).eval(), torch.randn(8, 4)
     program = intact8.quantize(model, x)
     assert intact8.compare(model, program, x).samples == 8
     with pytest.raises(InputError, match=r"the program takes \(8, 4\), the model and these data \(3, 4\)"):
