@@ -173,11 +173,15 @@ class Graph:
 
     def held(self) -> frozenset[str]:
         """Return the names of what depends on no input: constants, and what is computed of them alone."""
-        given: set[str] = set(self.inputs)
+        return frozenset(self.nodes.keys() - self.depending_on(*self.inputs))
+
+    def depending_on(self, *names: str) -> set[str]:
+        """Return the names of operations and of all that depends on them."""
+        found = set(names)
         for node in self:
-            if given.intersection(node.inputs):
-                given.add(node.name)
-        return frozenset(self.nodes.keys() - given)
+            if found.intersection(node.inputs):
+                found.add(node.name)
+        return found
 
     def origin(self, name: str) -> Node:
         """Return the node that gives ``name`` its scale: back through what shares the grid of its only input."""

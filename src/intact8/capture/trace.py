@@ -293,8 +293,7 @@ class Example:
         none.
         """
         layers = [m for m in self.model.modules() if isinstance(m, (nn.MultiheadAttention, nn.RNNBase))]
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
-        deep = {k: x for k, x in zip(self.layout.keys, leaves, strict=True) if isinstance(x, Tensor) and x.ndim > 1}
+        deep = self._of_rank(2)
         if all(layer.batch_first for layer in layers) or not deep:
             return None
         size = next(iter(deep.values())).shape[1]
@@ -302,7 +301,7 @@ class Example:
 
     def first_dimension(self, wanted: Dynamic) -> Dynamic:
         """Return what is wanted with a name for dimension 0 of every input that is as long there as the first."""
-        given, size = self._with_dimensions(), self.first_size()
+        given, size = self._of_rank(1), self.first_size()
         first = {key: {0: ROWS} for key, x in given.items() if x.shape[0] == size}
         names = {key: {**first.get(key, {}), **wanted.names.get(key, {})} for key in {**first, **wanted.names}}
         found = wanted.found and bool(wanted.names)
@@ -312,11 +311,13 @@ class Example:
 
     def first_size(self) -> int:
         """Return dimension 0 of the first input that has one; 0 without any."""
-        return next((x.shape[0] for x in self._with_dimensions().values()), 0)
+        return next((x.shape[0] for x in self._of_rank(1).values()), 0)
 
-    def _with_dimensions(self) -> dict[str, Tensor]:
+    def _of_rank(self, least: int) -> dict[str, Tensor]:
+        """Return the inputs of so many dimensions or more, by their names."""
         leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return {k: x for k, x in zip(self.layout.keys, leaves, strict=True) if isinstance(x, Tensor) and x.ndim > 0}
+        given = zip(self.layout.keys, leaves, strict=True)
+        return {key: x for key, x in given if isinstance(x, Tensor) and x.ndim >= least}
 
     def sequence_first(self, steps: bool, second: Dynamic, said: str) -> Captured:
         """Return the graph for any number of samples along dimension 1, and of ``steps`` along dimension 0."""

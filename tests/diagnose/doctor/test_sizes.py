@@ -116,3 +116,19 @@ def test_a_language_model_whose_padding_is_not_labelled() -> None:
 def test_tables_of_columns_need_rows_of_one_length() -> None:
     x = torch.randint(0, 20, (64, 4))
     assert Bed(Tagger(), x).offered()
+
+
+def test_samples_that_depend_on_one_another_are_examined_in_whole_batches() -> None:
+    class Rolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y + y.roll(1, 0)
+
+    torch.manual_seed(0)
+    net, data = Rolled().eval(), list(torch.randn(12, 8, 6).unbind(0))
+    report = intact8.doctor(net, data, seconds=0, budget=5)
+    assert sum(report.samples.values()) == 96 and report.calibration.batch_dependence is None

@@ -213,7 +213,7 @@ def _convergence(shown: Statistics, order: Array) -> tuple[tuple[int, float], ..
 
 
 def _batch_dependence(network: FloatNetwork, recipe: Recipe, calibration: Samples) -> float | None:
-    if network.static is not None:
+    if network.whole:
         return None
     inputs = [x[:INVARIANCE] for x in calibration.batches[0].inputs]
     scales = []

@@ -46,7 +46,7 @@ class FloatNetwork:
         model: the model as it was given; it is not changed.
         captured: its graph, captured once.
         device: where the model is.
-        static: the batch size that the model insists on; None where it takes any.
+        whole: whether batches are taken as they are, and not divided into samples.
     """
 
     def __init__(
@@ -54,9 +54,7 @@ class FloatNetwork:
     ) -> None:
         self.model, self.device = model, device
         self.captured: Captured = capture(model, example_inputs, dynamic_shapes=sizes)
-        graph = self.captured.graph
-        shape = graph.nodes[graph.inputs[0]].shape
-        self.static = shape[0] if shape and isinstance(shape[0], int) else None
+        self.whole = not self.captured.graph.dynamic_batch
         self._calibrations: dict[int, tuple[Samples, SharedCalibration]] = {}
 
     def __call__(self, batch: Chunk) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any
 
 import torch
@@ -191,7 +191,7 @@ def _other_way_round(sim: Simulation, samples: Samples) -> Iterator[Repair]:
         for out in (graph.nodes[other] for other in dict.fromkeys(graph.outputs)):
             if x.dim() != 3 or not x.is_floating_point() or len(out.shape) not in (2, 3):
                 continue
-            for axis, along in ((axis, along) for axis in range(1, len(out.shape)) for along in ways):
+            for axis, along in product(range(1, len(out.shape)), ways):
                 if along == (1,) and graph.nodes[name].shape[1] != out.shape[axis]:
                     continue
                 text = f"it sees {name} in reverse order along dimension{'s' * (len(along) > 1)} "

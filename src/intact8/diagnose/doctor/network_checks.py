@@ -104,7 +104,7 @@ def mismatch(confidence: Confidence) -> list[Finding]:
 def batch_dependence(network: FloatNetwork, samples: Samples, graph: Graph) -> list[Finding]:
     """Return the finding of answers that depend on the other samples of a batch, at a recurrent layer along them."""
     batch = samples.batches[0]
-    if network.static is not None or len(batch) < 2:
+    if network.whole or len(batch) < 2:
         return []
     leaves = torch.utils._pytree.tree_leaves
     worst = 0.0

@@ -105,8 +105,7 @@ def doctor(
         progress: called with the name of every step.
 
     Raises:
-        InputError: too little data, labels that are no classes, a metric that gives no
-            number, or a negative number.
+        InputError: too little data, labels that are no classes, a metric that gives no number, or a negative number.
         CaptureError, CalibrationError, RecipeError: as for :func:`intact8.prepare` and :func:`intact8.calibrate`.
         StateError: ``sim`` is not calibrated, or ``model`` is a simulation.
 
@@ -227,9 +226,8 @@ def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorRepor
 
 
 def _divided(samples: Samples, network: FloatNetwork, seed: int) -> list[Samples]:
-    whole = not network.captured.graph.dynamic_batch
-    parts = divide(samples, SHARES, seed, whole=whole)
-    if not whole and not _takes_parts(network, parts):
+    parts = divide(samples, SHARES, seed, whole=network.whole)
+    if not network.whole and not _takes_parts(network, parts):
         parts = divide(samples, SHARES, seed, whole=True)
     if not all(part.batches for part in parts):
         why = "they cannot be divided in three"

@@ -207,7 +207,7 @@ def unwrapped(graph: Graph, node: Node) -> Node:
 def source_of(graph: Graph, name: str) -> str:
     """Return the name of what a tensor is a copy of, in another form or type."""
     node = graph.nodes[name]
-    while (node.moves or node.op in ("cast", "quantize")) and len(node.inputs) == 1:
+    while (node.moves or node.op == "cast" or node.op in UNCHANGED) and len(node.inputs) == 1:
         node = graph.nodes[node.inputs[0]]
     return node.name
 
@@ -237,15 +237,6 @@ def only_source(sim: Simulation, value: str) -> str | None:
     parameters = {n for n, _ in sim.named_parameters()}
     sources = [n for n in derived.sources if n in parameters]
     return sources[0] if len(sources) == 1 else None
-
-
-def depending_on(graph: Graph, name: str) -> set[str]:
-    """Return the names of an operation and of all that depends on it."""
-    found = {name}
-    for node in graph:
-        if found.intersection(node.inputs):
-            found.add(node.name)
-    return found
 
 
 def along_samples(shape: Sequence[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -125,9 +125,8 @@ class Targets:
 
     def rights(self, output: Tensor) -> Tensor:
         """Return the share of right classes of every sample, float64 (N,); 1 where none of it is known."""
-        index = self._index()
-        right = self._mean((self._scores(output).argmax(1) == index).double())
-        return torch.where((index != UNKNOWN).any(1), right, 1.0)
+        right = self._mean((self._scores(output).argmax(1) == self._index()).double())
+        return torch.where(self._known.any(1), right, 1.0)
 
     def renumbered(self, output: Tensor) -> float:
         """Return the score if the network's classes were numbered otherwise, or its numbers were in other units."""
@@ -137,8 +136,7 @@ class Targets:
             power = left.square().sum((0, 2)) * other.square().sum((0, 2))
             return float(((left * other).sum((0, 2)).square() / power.clamp(min=1e-30)).mean())
         scores = self._scores(output)
-        index = self._index()
-        pairs = (scores.argmax(1) * scores.shape[1] + index)[index != UNKNOWN]
+        pairs = (scores.argmax(1) * scores.shape[1] + self._index())[self._known]
         counts = torch.bincount(pairs, minlength=scores.shape[1] ** 2).reshape(scores.shape[1], -1)
         label = counts.argmax(1)[counts.sum(1) > 0]
         seen = counts.amax(1)[counts.sum(1) > 1].sum()  # an answer that is given once fits any label
@@ -148,7 +146,7 @@ class Targets:
         """Return the order in which the network's columns suit the labels best; None where they do, or none is best."""
         if self.classes and not self.yes:
             scores, index = self._scores(output), self._index()
-            known = index != UNKNOWN
+            known = self._known
             given = nn.functional.one_hot(scores.argmax(1)[known], scores.shape[1]).double()
             like = nn.functional.one_hot(index[known], scores.shape[1]).double().T @ given
             order = _assigned(like)
@@ -162,7 +160,7 @@ class Targets:
     def prior_losses(self) -> Tensor:
         """Return the loss of every sample, float64 (N,), of answers that know how often every class is right only."""
         index = self._index()
-        known = index[index != UNKNOWN]
+        known = index[self._known]
         share = torch.bincount(known).double() / len(known)
         return self._mean(-share[index.clamp(min=0)].clamp(min=1e-30).log())
 
@@ -188,7 +186,7 @@ class Targets:
             return self.score(output)
         scores = self._scores(output)
         sure = (scores if self._probabilities(scores) else scores.softmax(1)).amax(1)
-        return float(sure[self._index() != UNKNOWN].mean())
+        return float(sure[self._known].mean())
 
     def said(self, score: float) -> str:
         """Describe a score."""
@@ -214,12 +212,16 @@ class Targets:
 
     def _mean(self, values: Tensor) -> Tensor:
         """Return the mean of what (N, places) have, over those of which the class is known, (N,); 0 where none is."""
-        known = self._index() != UNKNOWN
-        return values.mul(known).sum(1) / known.sum(1).clamp(min=1)
+        return values.mul(self._known).sum(1) / self._known.sum(1).clamp(min=1)
+
+    @cached_property
+    def _known(self) -> Tensor:
+        """The places of which the class is known, bool (N, places); of many places some."""
+        return self._index() != UNKNOWN
 
     def _probabilities(self, scores: Tensor) -> bool:
         """Return whether scores (N, classes, places) are probabilities."""
-        sums = (scores.sum(1) - 1).abs()[self._index() != UNKNOWN]
+        sums = (scores.sum(1) - 1).abs()[self._known]
         return bool((scores >= 0).all()) and bool((sums < 1e-3).all())
 
     def _index(self) -> Tensor:

@@ -21,7 +21,7 @@ from intact8.diagnose.doctor.answer_repairs import answers_moved, answers_reorde
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, Repair
 from intact8.diagnose.doctor.repairs import calls_of_modules, in_all_calls, repairs, with_gain
 from intact8.diagnose.doctor.samples import Samples
-from intact8.diagnose.doctor.structural_repairs import depending_on, grouped, of_one_block, of_several_kinds, together
+from intact8.diagnose.doctor.structural_repairs import grouped, of_one_block, of_several_kinds, together
 from intact8.diagnose.doctor.targets import Targets
 from intact8.diagnose.executors import FloatExecutor, unquantized
 from intact8.simulation.simulation import Simulation
@@ -281,7 +281,7 @@ def answers_with(
     """
     plain: list[Tensor] = []
     found: list[list[Tensor] | None] = [[] for _ in candidates]
-    behind = {name: depending_on(sim.graph, name) for repair in candidates for name in repair.names()}
+    behind = {name: sim.graph.depending_on(name) for repair in candidates for name in repair.names()}
     affected = [set[str]().union(*(behind[name] for name in repair.names())) for repair in candidates]
     outputs, compute = [*sim.graph.outputs] if last is None else [last.name], FloatExecutor(sim.tensors)
 

@@ -17,7 +17,7 @@ from intact8.diagnose.doctor.exploded import norms, weight_finding
 from intact8.diagnose.doctor.float_causes import LEAST, TRAIN_ON
 from intact8.diagnose.doctor.repair import kind_of
 from intact8.diagnose.doctor.report import NETWORK, Finding
-from intact8.diagnose.doctor.structural_repairs import depending_on, last_part, owner_of
+from intact8.diagnose.doctor.structural_repairs import last_part, owner_of
 from intact8.diagnose.doctor.weight_repairs import TWINS
 from intact8.simulation.simulation import Simulation
 
@@ -283,7 +283,7 @@ def _twins(sim: Simulation, one: str, other: str) -> bool:
     common = parts[0].keys() & parts[1].keys()
     alike = sum(torch.equal(parts[0][name], parts[1][name]) for name in common)
     many = alike >= TWINS * max(1, len(common) - alike)
-    return many and one not in depending_on(sim.graph, other) and other not in depending_on(sim.graph, one)
+    return many and one not in sim.graph.depending_on(other) and other not in sim.graph.depending_on(one)
 
 
 def _copied_layers(sim: Simulation, told: Collection[str]) -> list[Finding]:

@@ -24,6 +24,7 @@ from intact8.diagnose.doctor.structural_repairs import (
     UNCHANGED,
     function_of,
     only_source,
+    source_of,
     unwrapped,
     with_function,
 )
@@ -223,9 +224,7 @@ def _given_back(graph: Graph, compute: FloatExecutor) -> Iterator[Repair]:
 
 def _reduced(graph: Graph, name: str, source: str) -> bool:
     """Return whether something is a mean of a tensor, moved or not."""
-    node = graph.nodes[name]
-    while node.op in UNCHANGED or node.moves:
-        node = graph.nodes[node.inputs[0]]
+    node = graph.nodes[source_of(graph, name)]
     return node.op in ("mean", "reduce") and node.inputs[0] == source
 
 
@@ -263,11 +262,12 @@ def _parts_in_order(
     node: Node, layers: Mapping[str, Node], graph: Graph, users: Users, tensors: Mapping[str, Tensor]
 ) -> Iterator[Repair]:
     """Yield layers of whose results, or of whose sum, three or four parts are taken, as gates, in another order."""
-    made = [layers[name] for name in ([node.name] if node.name in layers else node.inputs) if name in layers]
-    behind = read_by(node, graph, users)
-    count, axis = len(behind), 1 if made and made[0].op == "conv" else len(node.shape) - 1
-    if len(made) != (1 if node.name in layers else 2) or not (node.name in layers or node.op == "add"):
+    of = [node.name] if node.name in layers else node.inputs if node.op == "add" and len(node.inputs) == 2 else []
+    made = [layers[name] for name in of if name in layers]
+    if not made or len(made) < len(of):
         return
+    behind = read_by(node, graph, users)
+    count, axis = len(behind), 1 if made[0].op == "conv" else len(node.shape) - 1
     rows = len(tensors[made[0].params["weight"]])
     parts = [(n.attrs["start"], n.attrs["end"]) for n in behind if n.op == "slice" and n.attrs["axis"] == axis]
     size = rows // count if count in PARTS and rows % count == 0 else 0
