@@ -76,6 +76,7 @@ def test_sizes_that_grow_have_their_limits_at_those_of_the_names(seed: int) -> N
         (added([divided("n", 2), divided("n+1", 2)]), "n"),
         (added([divided("n", 3), divided("n+1", 3), divided("n+2", 3), divided("n+2", 3)]), "(n+2)//3+n"),
         (less("n", divided("n", 2)), "(n+1)//2"),
+        (divided(less("past", divided("n", 2)), 3), "(5*n+2*past+1)//6-n"),
         (divided(multiplied([4, "n"]), 2), "2*n"),
         (divided(added([multiplied([32, "n"]), 1]), 2), "16*n"),
         (divided(added([multiplied([2, "n"]), 1]), 4), "n//2"),

@@ -134,9 +134,22 @@ def test_a_dense_block_is_one_point() -> None:
     x = b.conv("c0", b.input())
     first = b.cat("cat1", x, b.conv("c1", x))
     second = b.cat("cat2", first, b.conv("c2", b.pool("p", x)))
-    placed = put(b, second)
+    placed = put(b, b.conv("end", second))
     assert placed.points["c0"].tensors == ["c0", "c1", "cat1", "p", "c2", "cat2"]
     assert placed.points["c0"].observed == ["c0", "c1", "c2"]
+
+
+def test_what_is_joined_before_float_operations_alone_keeps_grids_of_its_own() -> None:
+    b = Build()
+    x = b.conv("c0", b.input())
+    boxes, scores = b.pool("boxes", x), b.conv("scores", x)
+    placed = put(b, b.cat("cat", boxes, scores))
+    assert {point.name: point.tensors for point in placed.points.values()} == {
+        "x": ["x.quantize"],
+        "c0": ["c0", "boxes"],
+        "scores": ["scores"],
+    }
+    assert placed.float_nodes == {}, "a move is no entry"
 
 
 def test_plain_w8a8_joins_floats_and_every_layer_reads_a_grid_of_its_own() -> None:
@@ -197,7 +210,7 @@ def test_two_inputs_with_the_same_fixed_scheme_share() -> None:
 def test_schemes_named_on_both_sides_of_a_cat_stay_apart() -> None:
     b = Build()
     x = b.input()
-    cat = b.cat("cat", b.conv("a", x), b.conv("b", x))
+    cat = b.conv("end", b.cat("cat", b.conv("a", x), b.conv("b", x)))
     named = {"a": {"activation": {"observer": "minmax"}}}
     assert put(b, cat, overrides=named).points["a"].scheme.observer == "minmax"
     placed = put(b, cat, overrides={**named, "b": {"activation": {"observer": "mse"}}})

@@ -129,7 +129,7 @@ def _times(a: Size, b: Size) -> Size:
 def _over(a: Size, by: int) -> Size:
     """Return ⌊a / by⌋: what comes out even stands outside of the quotient, and a quotient of a quotient is one.
 
-    ⌊(g·x + r)/(g·by)⌋ = ⌊(x + ⌊r/g⌋)/by⌋ and ⌊(⌊x/m⌋ + r)/by⌋ = ⌊(x + m·r)/(m·by)⌋ for integers x and r.
+    ⌊(g·x + r)/(g·by)⌋ = ⌊(x + ⌊r/g⌋)/by⌋ and ⌊(⌊x/m⌋ + y)/by⌋ = ⌊(x + m·y)/(m·by)⌋ for integers r, x and y.
     """
     whole, rest = divmod(a.number, by)
     even = _sum([(product, n // by) for product, n in a.terms], whole)
@@ -138,10 +138,12 @@ def _over(a: Size, by: int) -> Size:
         return even
     common = math.gcd(by, *(n for _, n in odd))
     inner, by = _sum([(product, n // common) for product, n in odd], rest // common), by // common
-    (first, times), *others = inner.terms
-    if not others and times == 1 and len(first) == 1 and isinstance(first[0], Quotient):
+    rounded = [(p, n) for p, n in inner.terms if any(isinstance(factor, Quotient) for factor in p)]
+    (first, times), *others = rounded or inner.terms
+    if not others and len(first) == times == 1 and isinstance(first[0], Quotient):
         of, more = first[0]
-        return _plus(even, _over(_plus(of, Size((), inner.number * more)), by * more))
+        plain = Size(tuple(term for term in inner.terms if term not in rounded), inner.number)
+        return _plus(even, _over(_plus(of, plain, more), by * more))
     return _plus(even, Size((((Quotient(inner, by),), 1),), 0))
 
 

@@ -139,7 +139,12 @@ def _place(guard: Any) -> Any:
 
 def asked_by_model(guards: Sequence[Any]) -> list[Any]:
     """Return the guards that come from the model's code, limits of one size among them."""
-    return [guard for guard in guards if is_models(getattr(_place(guard), "filename", "<"))]
+    return [guard for guard in guards if _of_models(_place(guard))]
+
+
+def _of_models(place: Any) -> bool:
+    """Return whether a line is the model's, or one of torch's in ``max(…)`` and ``min(…)`` of the model."""
+    return is_models(getattr(place, "filename", "<")) or getattr(place, "name", "") == "_tensor_min_max"
 
 
 def line_that_fixes(environment: Any, size: Any) -> str:
@@ -152,7 +157,8 @@ def line_that_fixes(environment: Any, size: Any) -> str:
 def line_of(guard: Any) -> str:
     """Return the file and the line that asks; "" where torch does not tell."""
     place = _place(guard)
-    return f"{os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
+    known = place is not None and is_models(place.filename)
+    return f"{os.path.basename(place.filename)}:{place.lineno}" if known else ""
 
 
 class Question(NamedTuple):

@@ -8,10 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._export.verifier import Verifier
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -57,25 +59,78 @@ def _divided(size: Any, number: Any) -> Any:
     return DIVIDE(size, number)
 
 
+def _is_size(x: Any) -> bool:
+    return isinstance(x, (torch.SymInt, torch.SymFloat))
+
+
+def _root(x: Any, /) -> Any:
+    return x**0.5
+
+
+def _power(x: Any, y: Any, /) -> Any:
+    return x**y
+
+
+def _log(x: Any, base: Any = math.e, /) -> Any:
+    return torch._sym_log2(x) / math.log2(base)  # type: ignore[attr-defined]
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sqrt": _root,
+    "pow": _power,
+    "log": _log,
+    "log2": lambda x, /: _log(x, 2),
+    "log1p": lambda x, /: _log(x + 1),
+}
+"""Functions of Python's module math, and how they are computed of a size and of other numbers."""
+
+CHOICES: dict[str, Callable[[Any, Any], Any]] = {"max": torch.sym_max, "min": torch.sym_min}
+"""Python's own functions that choose one of two numbers, and those of a fraction of a size."""
+
+
+def _allowed(verifier: Verifier) -> tuple[type[Any], ...]:
+    """Return the types of operators of an exported graph: logarithms of sizes are functions of torch."""
+    return (*ALLOWED(verifier), FunctionType)
+
+
+ALLOWED: Callable[[Verifier], tuple[type[Any], ...]] = Verifier.allowed_op_types
+
+
 @contextmanager
-def powers_of_sizes() -> Iterator[None]:
-    """Let ``math.sqrt(x.shape[1])`` and ``math.pow`` be functions of a size in this block, and not numbers."""
-    root, power, thread = math.sqrt, math.pow, threading.get_ident()
+def functions_of_sizes() -> Iterator[None]:
+    """Let ``math.sqrt(x.shape[1])``, powers and logarithms be functions of a size in this block, and not numbers; and
+    ``max(x.shape[1] / 16, 1.0)``, which torch.export chooses by the example."""
+    thread = threading.get_ident()
+    known = {name: getattr(math, name) for name in FUNCTIONS}
+    choices = {name: getattr(builtins, name) for name in CHOICES}
 
-    def is_size(x: Any) -> bool:
-        return isinstance(x, (torch.SymInt, torch.SymFloat)) and threading.get_ident() == thread
+    def of_size(name: str) -> Callable[..., Any]:
+        def called(x: Any, /, *more: Any) -> Any:
+            sizes = _is_size(x) and not any(map(_is_size, more)) and threading.get_ident() == thread
+            return FUNCTIONS[name](x, *more) if sizes else known[name](x, *more)
 
-    def root_of(x: Any, /) -> Any:
-        return x**0.5 if is_size(x) else root(x)
+        return called
 
-    def power_of(x: Any, y: Any, /) -> Any:
-        return x**y if is_size(x) and isinstance(y, (int, float)) else power(x, y)
+    def of_two(name: str) -> Callable[..., Any]:
+        def called(*args: Any, **more: Any) -> Any:
+            fraction = len(args) == 2 and not more and any(isinstance(x, torch.SymFloat) for x in args)
+            return (CHOICES if fraction and threading.get_ident() == thread else choices)[name](*args, **more)
 
-    math.sqrt, math.pow = root_of, power_of
+        return called
+
+    for name in FUNCTIONS:
+        setattr(math, name, of_size(name))
+    for name in CHOICES:
+        setattr(builtins, name, of_two(name))
+    Verifier.allowed_op_types = _allowed  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        math.sqrt, math.pow = root, power
+        Verifier.allowed_op_types = ALLOWED  # type: ignore[method-assign,assignment]
+        for name, function in known.items():
+            setattr(math, name, function)
+        for name, function in choices.items():
+            setattr(builtins, name, function)
 
 
 class SymbolicSizes:
@@ -129,4 +184,4 @@ class SymbolicSizes:
             ShapeEnv._set_replacement = self._replace  # type: ignore[method-assign]
 
 
-__all__ = ["SymbolicSizes", "powers_of_sizes"]
+__all__ = ["SymbolicSizes", "functions_of_sizes"]

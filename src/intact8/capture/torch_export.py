@@ -35,7 +35,7 @@ from intact8.capture.model_code import is_models
 from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
 from intact8.capture.size_classes import assumed
-from intact8.capture.symbolic_sizes import SymbolicSizes, powers_of_sizes
+from intact8.capture.symbolic_sizes import SymbolicSizes, functions_of_sizes
 from intact8.errors import CaptureError, InputError, IntactError
 from intact8.torch_defaults import require_defaults
 
@@ -450,7 +450,7 @@ def _export(
         with attributes_kept(model), caches_emptied(model):  # known numbers are attributes as well
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
-    with quiet(), torch.no_grad(), traceable(), left_by_errors(), powers_of_sizes(), keywords_named(model, kwargs):
+    with quiet(), torch.no_grad(), traceable(), left_by_errors(), functions_of_sizes(), keywords_named(model, kwargs):
         try:
             with known_numbers(model) as numbers:
                 exported = _followed(model, made)

@@ -36,6 +36,7 @@ from intact8.capture.pytree import (
     widened,
     with_dicts,
 )
+from intact8.capture.read_numbers import keep_tensors
 from intact8.capture.results import known_dtype, plain, returned
 from intact8.capture.size_classes import (
     Question,
@@ -472,6 +473,7 @@ def _build(
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
+    keep_tensors(program.graph_module)
     hide_arguments(program.graph_module)
     write_whole(program.graph_module)
     index_samples(program.graph_module)

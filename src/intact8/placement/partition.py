@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,11 +46,12 @@ def partition(
     with constants, or light arithmetic that ends in the network's results: those are float anyway, and every rounding
     on the way is for nothing. A sum with a constant (a mask, a position) before float operations alone is one of them,
     and so is a sum that float norms and further sums read: the residual stream of a transformer, rounded once per
-    block, would lose its small values. A concatenation before float operations alone whose operands another one joins
-    as well (the last states of the layers of a recurrent network) is one, too: all would share one grid. What a
-    division would amplify the rounding of stays float as well (see ``intact8.placement.error_amplification``). A
-    network input is on a grid where what follows leads to a convolution, or to an output without a float operation
-    between; a move of one that only float operations read takes what was given. Constants follow their users.
+    block, would lose its small values. A concatenation of several tensors before float operations alone (boxes in
+    pixels and scores from 0 to 1, the last states of the layers of a recurrent network) is one, too: all would share
+    one grid. What a division would amplify the rounding of stays float (see
+    ``intact8.placement.error_amplification``). A network input is on a grid where what follows leads to a convolution,
+    or to an output without a float operation between; a move of one that only float operations read takes what was
+    given. Constants follow their users.
 
     A function of one number of which only comparisons and casts to integers are made stays float as well: the ends of a
     clamp, or the signs that a function gives, lie between the numbers of a grid.
@@ -160,24 +161,9 @@ def _not_worthwhile(
         return "adds a constant before float operations, where integers would only cost accuracy"
     if node.op in ("add", "cat") and _is_stream(node.name, graph, users, reasons):
         return "the residual stream between float norms, where integers would only cost accuracy"
-    if node.op == "cat" and all_float_after and _joins_joined(node, operands, graph, users):
-        return "joins results that another concatenation joins with others, which all would share one grid"
+    if node.op == "cat" and all_float_after and len({graph.origin(i).name for i in operands}) > 1:
+        return "joins tensors before float operations alone, which would all share one grid"
     return None
-
-
-def _joins_joined(cat: Node, operands: Sequence[str], graph: Graph, users: Mapping[str, list[str]]) -> bool:
-    """Return whether ``cat`` and another concatenation, each of several tensors, have one in common, or moves of it."""
-    origins = {graph.origin(i).name for i in operands}
-    for name in origins if len(origins) > 1 else ():
-        seen, todo = {cat.name}, list(users[name])
-        while todo:
-            node = graph.nodes[todo.pop()]
-            if node.name not in seen and node.op == "cat" and {graph.origin(i).name for i in node.inputs} != {name}:
-                return True
-            if node.name not in seen and node.shares_grid:
-                todo += users[node.name]
-            seen.add(node.name)
-    return False
 
 
 def _leading(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str], ending: Set[str]) -> set[str]:

@@ -1,0 +1,60 @@
+"""Numbers that are read from tensors: table[t], x * t.item()."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact8
+from intact8.errors import CaptureError
+
+Call = Callable[["Timed", Tensor, Tensor], Tensor]
+
+CALLS: dict[str, Call] = {
+    "a row": lambda m, x, t: m.layer(x) * m.table[t],
+    "a column": lambda m, x, t: m.layer(x) * m.table[:, t][:8],
+    "an element": lambda m, x, t: m.layer(x) * m.table[t, t + 1],
+    "counted on": lambda m, x, t: m.layer(x) * m.table[2 * t.item() + 1],
+    "counted back": lambda m, x, t: m.layer(x) * m.table[9 - t.item()],
+    "an own row": lambda m, x, t: x[:, t.item()],
+    "a factor": lambda m, x, t: m.layer(x * t.item()),
+    "a limit": lambda m, x, t: m.layer(torch.where(x > t.item(), x, 0)),
+    "twice": lambda m, x, t: m.layer(x) * m.table[t.item()] + t.item(),
+}
+
+
+class Timed(nn.Module):
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.layer, self.call = nn.Linear(8, 8), call
+        self.register_buffer("table", torch.linspace(0.1, 1, 96).reshape(12, 8).contiguous())
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        return self.call(self, x, t)
+
+
+INDEXED = ("a row", "a column", "an element")
+"""Calls that choose several rows where the index has a dimension."""
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [*((name, ()) for name in CALLS), *((name, (1,)) for name in CALLS if name not in INDEXED)]
+)
+def test_a_number_is_a_tensor_of_one_element(name: str, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model = Timed(CALLS[name]).eval()
+    data = [(torch.rand(8, 8), torch.full(shape, i % 4)) for i in range(6)]
+    program = intact8.quantize(model, data)
+    assert intact8.verify(program, data[:2]).exact
+    for k in range(4):
+        x, t = torch.rand(3, 8), torch.full(shape, k)
+        assert (model(x, t) - program.run(x, t)).abs().max() < 0.05 * model(x, t).abs().max() + 0.02, k
+
+
+def test_a_number_that_sizes_depend_on_is_refused() -> None:
+    model = Timed(lambda m, x, t: m.layer(x) * torch.ones(t.item()).sum())
+    with pytest.raises(CaptureError, match=r"test_read_numbers.py:\d+"):
+        intact8.quantize(model.eval(), [(torch.rand(8, 8), torch.tensor(3))])
