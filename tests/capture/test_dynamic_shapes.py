@@ -595,6 +595,7 @@ TAKEN: dict[str, Any] = {
     "relative shift": lambda y: (
         F.pad(y @ y.mT, (1, 0)).view(len(y), y.shape[1] + 1, y.shape[1])[:, 1:].view(len(y), y.shape[1], -1) @ y
     ),
+    "frames at equal distances": lambda y: y[:, torch.linspace(0, y.shape[1] - 1, 5).long()],
     "by its logarithm": lambda y: y / math.log(y.shape[1]) + y * math.log2(y.shape[1]) * math.log1p(y.shape[1]),
     "by a fraction from 1 on": lambda y: y * max(1.0, y.shape[1] / 7) * min(math.log(y.shape[1], 10), 1.0),
     "joined windows of every other": lambda y: (

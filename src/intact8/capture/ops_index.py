@@ -25,7 +25,7 @@ from intact8.capture.ops_shape import (
     spatial,
     taken,
 )
-from intact8.capture.symbolic_constants import as_tensor, number_of
+from intact8.capture.symbolic_constants import as_tensor, number_of, of_size
 from intact8.errors import CaptureError
 
 MAX_PIECES = 64
@@ -128,6 +128,19 @@ def index_select(c: Call) -> Value:
     thin = c.reshape(c["index"], [n if d == axis else 1 for d, n in enumerate(shape)])
     wide = expanded(c, thin, [batch_of(c)] if None in shape and None not in c.shape(thin) else [])
     return c.emit("gather", x, wide, axis=axis)
+
+
+@handles("linspace")
+def linspace(c: Call) -> Value:
+    """Record a fixed count of evenly spaced numbers between ends that follow a length, as places of frames are."""
+    ends, steps = [c.builder.expression(c[name]) for name in ("start", "end")], c["steps"]
+    dtype = c.fx.meta["val"].dtype
+    fixed = not isinstance(steps, torch.SymInt)
+    row = of_size(c, ends, lambda a, b: torch.linspace(float(a), float(b), steps, dtype=dtype)) if fixed else None
+    if row is None:
+        what = "evenly spaced numbers of which several sizes tell ends and count"
+        raise c.error(what, remedy="use torch.arange(steps) * distance")
+    return c.reshape(row)
 
 
 @handles("gather take_along_dim")

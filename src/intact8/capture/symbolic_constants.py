@@ -8,7 +8,7 @@ and cut when the network runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -157,16 +157,35 @@ def number_of(call: Call, size: str) -> Value:
 
 def _function_of_size(call: Call, expr: Any, number: type[int] | type[float]) -> Value | None:
     """Record a number that is computed of one named dimension: an element of the table of all its values."""
-    symbols = list(getattr(expr, "free_symbols", ()))
+    return of_size(call, [expr], lambda size: torch.tensor(number(size)))
+
+
+def of_size(call: Call, sizes: Sequence[Any], row: Callable[..., Tensor]) -> Value | None:
+    """Record what is computed of numbers that follow one named dimension: (1, …), a row of the table of all its values.
+
+    None where several dimensions tell the numbers, or the number of samples does.
+
+    Args:
+        call: that is recorded.
+        sizes: numbers, or expressions of the export.
+        row: of the numbers, to a tensor, always of one shape.
+
+    Raises:
+        LimitError: the dimension has no largest size.
+    """
+    given = [sympify(size) for size in sizes]
+    symbols = list(set().union(*(size.free_symbols for size in given)))
     name = call.builder.symbols.get(symbols[0]) if len(symbols) == 1 else None
     if name is None:
         return None
     least, most = call.builder.bounds[name][0], _most(call, name)
     try:
-        values = [number(expr.subs(symbols[0], n)) if n >= least else number(0) for n in range(most + 1)]
+        rows = [row(*(size.subs(symbols[0], max(n, least)) for size in given)) for n in range(most + 1)]
     except TypeError:  # torch knows no number for it
         return None
-    return materialize(call.builder, Prefix(torch.tensor(values), (1,), (symbols[0],)), call.fx)
+    table = torch.stack(rows)
+    starts = (symbols[0], *[0] * (table.dim() - 1))
+    return materialize(call.builder, Prefix(table, (1, *table.shape[1:]), starts), call.fx)
 
 
 def _mixes_places(call: Call) -> bool:

@@ -21,6 +21,7 @@ def test_padding_at_the_other_end() -> None:
     left = torch.tensor([[0, 0, 4, 5, 6], [1, 2, 3, 4, 5], [0, 0, 0, 7, 8]])
     assert torch.equal(_other_end(ids), left) and torch.equal(_other_end(left), ids)
     assert torch.equal(_other_end(ids[1:2]), ids[1:2])
+    assert torch.equal(_other_end(ids[None]), left[None]), "sentences of a text"
 
 
 WAYS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {

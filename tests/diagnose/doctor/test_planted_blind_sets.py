@@ -31,6 +31,7 @@ from tests.diagnose.doctor import (
     planted_blind_thirteenth,
     planted_blind_twelfth,
     planted_blind_twentieth,
+    planted_blind_twentyeighth,
     planted_blind_twentyfifth,
     planted_blind_twentyfirst,
     planted_blind_twentyfourth,
@@ -65,6 +66,7 @@ SETS = (
     planted_blind_twentyfifth,
     planted_blind_twentysixth,
     planted_blind_twentyseventh,
+    planted_blind_twentyeighth,
 )
 
 

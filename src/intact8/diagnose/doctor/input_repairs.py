@@ -255,8 +255,9 @@ def _resampled(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
 
 def _other_end(ids: Tensor) -> Tensor:
     """Return rows of indices whose ends, or beginnings, are filled with one index, with that at the other end."""
-    places = _filled_places(ids)
-    return ids if places is None else _rolled(ids, places)
+    rows = ids.reshape(-1, ids.shape[-1])
+    places = _filled_places(rows)
+    return ids if places is None else _rolled(rows, places).reshape(ids.shape)
 
 
 def _filled_places(ids: Tensor) -> Tensor | None:
