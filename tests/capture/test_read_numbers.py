@@ -54,6 +54,46 @@ def test_a_number_is_a_tensor_of_one_element(name: str, shape: tuple[int, ...]) 
         assert (model(x, t) - program.run(x, t)).abs().max() < 0.05 * model(x, t).abs().max() + 0.02, k
 
 
+def test_what_is_written_meanwhile_does_not_change_a_number() -> None:
+    def counted(m: Timed, x: Tensor, t: Tensor) -> Tensor:
+        t = t.clone()
+        k = t.item()
+        t += 1
+        return m.layer(x) * m.table[k] + t
+
+    model = Timed(counted).eval()
+    data = [(torch.rand(8, 8), torch.tensor(i % 4)) for i in range(6)]
+    program = intact8.quantize(model, data)
+    for x, t in data:
+        assert (model(x, t) - program.run(x, t)).abs().max() < 0.05
+
+
+def scaled(m: Timed, x: Tensor, t: Tensor) -> Tensor:
+    y = m.layer(x)
+    y.mul_(t.item())
+    return y + m.table[t]
+
+
+def put(m: Timed, x: Tensor, t: Tensor) -> Tensor:
+    y = m.layer(x)
+    y[:, t] = 7.0
+    return y
+
+
+def seen_later(m: Timed, x: Tensor, t: Tensor) -> Tensor:
+    y = m.layer(x)
+    column = y[:, t]
+    y += 1
+    return column
+
+
+@pytest.mark.parametrize("call", [scaled, put, seen_later])
+def test_what_is_written_into_a_tensor_is_not_lost(call: Call) -> None:
+    data = [(torch.rand(8, 8), torch.tensor(3))]
+    with pytest.raises(CaptureError, match=r"test_read_numbers.py:\d+: (a number|control flow)"):
+        intact8.quantize(Timed(call).eval(), data)
+
+
 def test_a_number_that_sizes_depend_on_is_refused() -> None:
     model = Timed(lambda m, x, t: m.layer(x) * torch.ones(t.item()).sum())
     with pytest.raises(CaptureError, match=r"test_read_numbers.py:\d+"):

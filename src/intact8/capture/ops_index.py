@@ -131,16 +131,13 @@ def index_select(c: Call) -> Value:
 
 
 @handles("linspace")
-def linspace(c: Call) -> Value:
+def linspace(c: Call) -> Any:
     """Record a fixed count of evenly spaced numbers between ends that follow a length, as places of frames are."""
     ends, steps = [c.builder.expression(c[name]) for name in ("start", "end")], c["steps"]
     dtype = c.fx.meta["val"].dtype
     fixed = not isinstance(steps, torch.SymInt)
     row = of_size(c, ends, lambda a, b: torch.linspace(float(a), float(b), steps, dtype=dtype)) if fixed else None
-    if row is None:
-        what = "evenly spaced numbers of which several sizes tell ends and count"
-        raise c.error(what, remedy="use torch.arange(steps) * distance")
-    return c.reshape(row)
+    return c.builder.decomposed(c, c.fx.target) if row is None else c.reshape(row)
 
 
 @handles("gather take_along_dim")

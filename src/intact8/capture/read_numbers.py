@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from intact8.capture.fx_nodes import added_like, only_checked
+from intact8.capture.constants import writes_in_place
+from intact8.capture.fx_nodes import added_like, is_view, only_checked, written
 
 aten = torch.ops.aten
 
@@ -39,7 +40,8 @@ def keep_tensors(gm: GraphModule) -> None:
     for node in gm.graph.find_nodes(op="call_function", target=aten.item.default):
         if _replaceable(node):
             of: Any = node.args[0]
-            _replace(node, added_like(node, aten.reshape.default, of, []), node)
+            # What is written into the tensor later does not change the number.
+            _replace(node, added_like(node, aten.clone.default, added_like(node, aten.reshape.default, of, [])), node)
             changed = True
     if changed:
         gm.recompile()
@@ -55,14 +57,28 @@ def _replaceable(number: Node) -> bool:
             if not plain or not isinstance(number.meta["val"], torch.SymInt) or not _replaceable(user):
                 return False
         elif user.target is aten.select.int:
-            if not once or args[2] is not number:
+            if not once or args[2] is not number or _memory_is_written(user):
                 return False
         elif user.target in WITH_TENSORS:
             if not once or args[1] is not number:
                 return False
-        elif not only_checked(user) and user.users:
+        elif not only_checked(user) and not _asserts(user):
             return False
     return True
+
+
+def _memory_is_written(view: Node) -> bool:
+    """Return whether something is written into the memory of a view, which a copy would not share."""
+    node: Any = view
+    while isinstance(node.target, torch._ops.OpOverload) and is_view(node.target):
+        node = node.args[0]
+    return written(node)
+
+
+def _asserts(node: Node) -> bool:
+    """Return whether a node asserts something, and neither gives nor writes anything."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and not target._schema.returns and not writes_in_place(target)
 
 
 def _replace(number: Node, tensor: Node, like: Node) -> None:
