@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -36,6 +37,16 @@ class Timed(nn.Module):
         return self.call(self, x, t)
 
 
+@cache
+def chooses_rows() -> bool:
+    """Return whether this torch exports a row that is chosen by a number in a tensor; 2.8 does not."""
+    try:
+        torch.export.export(Timed(CALLS["a row"]), (torch.rand(8, 8), torch.tensor(3)), strict=False)
+    except RuntimeError:
+        return False
+    return True
+
+
 INDEXED = ("a row", "a column", "an element")
 """Calls that choose several rows where the index has a dimension."""
 
@@ -44,6 +55,8 @@ INDEXED = ("a row", "a column", "an element")
     ("name", "shape"), [*((name, ()) for name in CALLS), *((name, (1,)) for name in CALLS if name not in INDEXED)]
 )
 def test_a_number_is_a_tensor_of_one_element(name: str, shape: tuple[int, ...]) -> None:
+    if name not in ("a factor", "a limit") and not chooses_rows():
+        pytest.skip("this torch exports no row that is chosen by a number")
     torch.manual_seed(0)
     model = Timed(CALLS[name]).eval()
     data = [(torch.rand(8, 8), torch.full(shape, i % 4)) for i in range(6)]
@@ -61,6 +74,8 @@ def test_what_is_written_meanwhile_does_not_change_a_number() -> None:
         t += 1
         return m.layer(x) * m.table[k] + t
 
+    if not chooses_rows():
+        pytest.skip("this torch exports no row that is chosen by a number")
     model = Timed(counted).eval()
     data = [(torch.rand(8, 8), torch.tensor(i % 4)) for i in range(6)]
     program = intact8.quantize(model, data)
