@@ -597,6 +597,7 @@ TAKEN: dict[str, Any] = {
     ),
     "frames at equal distances": lambda y: y[:, torch.linspace(0, y.shape[1] - 1, 5).long()],
     "by its logarithm": lambda y: y / math.log(y.shape[1]) + y * math.log2(y.shape[1]) * math.log1p(y.shape[1]),
+    "by the largest of three": lambda y: y * max(1.0, y.shape[1] / 7, y.shape[1] / 5 - 0.5),
     "by a fraction from 1 on": lambda y: y * max(1.0, y.shape[1] / 7) * min(math.log(y.shape[1], 10), 1.0),
     "joined windows of every other": lambda y: (
         F.pad(y[:, ::2], (0, 0, 0, -y[:, ::2].shape[1] % 2)).unflatten(1, (-1, 2)).mean(2)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 
 import intact8
 from intact8.capture import capture
@@ -88,6 +89,9 @@ LENGTHS: dict[str, tuple[Callable[[Tensor], bool], tuple[int, int | None]]] = {
     "two": (lambda x: x.shape[1] in (5, 12), (6, 11)),
     "one": (lambda x: x.shape[1] == 1, (2, None)),
     "more": (lambda x: x.shape[1] > 10, (1, 10)),
+    "a fraction": (lambda x: x.shape[1] / 4 <= 1.0, (5, None)),
+    "not a fraction": (lambda x: not x.shape[1] / 4 > 1.5, (7, None)),
+    "twice": (lambda x: 2 * x.shape[1] + 1 < 10, (5, None)),
 }
 
 
@@ -96,6 +100,17 @@ def test_lengths_of_another_branch_are_outside_of_the_limits(name: str) -> None:
     asks, limits = LENGTHS[name]
     captured = capture(Asking(asks).eval(), torch.randn(4, 8, 6), dynamic_shapes={"x": {1: "steps"}})
     assert captured.graph.dimensions["steps"] == limits
+
+
+def test_two_answers_that_meet_are_told_apart_behind_where_they_do() -> None:
+    class Scaled(Asking):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y * (x.shape[1] / 4) if self.asks(x) else y
+
+    model = Scaled(lambda x: x.shape[1] / 4 > 1.0).eval()
+    captured = capture(model, torch.randn(4, 8, 6), dynamic_shapes={"x": {1: Dim("steps", max=64)}})
+    assert captured.graph.dimensions["steps"] == (4, 64)
 
 
 def test_a_length_that_does_not_matter_is_inside() -> None:

@@ -47,6 +47,11 @@ def chooses_rows() -> bool:
     return True
 
 
+def require_chosen_rows() -> None:
+    if not chooses_rows():
+        pytest.skip("this torch exports no row that is chosen by a number")
+
+
 INDEXED = ("a row", "a column", "an element")
 """Calls that choose several rows where the index has a dimension."""
 
@@ -55,8 +60,8 @@ INDEXED = ("a row", "a column", "an element")
     ("name", "shape"), [*((name, ()) for name in CALLS), *((name, (1,)) for name in CALLS if name not in INDEXED)]
 )
 def test_a_number_is_a_tensor_of_one_element(name: str, shape: tuple[int, ...]) -> None:
-    if name not in ("a factor", "a limit") and not chooses_rows():
-        pytest.skip("this torch exports no row that is chosen by a number")
+    if name not in ("a factor", "a limit"):
+        require_chosen_rows()
     torch.manual_seed(0)
     model = Timed(CALLS[name]).eval()
     data = [(torch.rand(8, 8), torch.full(shape, i % 4)) for i in range(6)]
@@ -74,8 +79,7 @@ def test_what_is_written_meanwhile_does_not_change_a_number() -> None:
         t += 1
         return m.layer(x) * m.table[k] + t
 
-    if not chooses_rows():
-        pytest.skip("this torch exports no row that is chosen by a number")
+    require_chosen_rows()
     model = Timed(counted).eval()
     data = [(torch.rand(8, 8), torch.tensor(i % 4)) for i in range(6)]
     program = intact8.quantize(model, data)

@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Node
 
 from intact8.capture.constants import leaves, writes_in_place
 from intact8.capture.decompose import out_of_place
-from intact8.capture.fx_nodes import added_like, is_view, only_checked, written
+from intact8.capture.fx_nodes import added_like, erase_with_users, is_view, only_checked, written
 from intact8.capture.partial_functions import NOTS, PUTS, elementwise, harmless, mask_of, partial_argument
 
 aten = torch.ops.aten
@@ -296,13 +296,11 @@ def _rewrite(gm: GraphModule, mask: Node, found: list[Node]) -> None:
                 result = added_like(node, aten.copy_.default, given[0], result)
             node.replace_all_uses_with(result)
     for node in reversed(found):
-        _erase_sizes(node)
-        gm.graph.erase_node(node)
+        erase_with_users(node)
     for node in reversed([*gm.graph.nodes]):
         place = node.target in (*PLACES, aten.nonzero.default, aten.unbind.int) or _place(node) is not None
         if place and all(map(_is_asserted, node.users)):
-            _erase_sizes(node)
-            gm.graph.erase_node(node)
+            erase_with_users(node)
     gm.recompile()
 
 
@@ -328,13 +326,6 @@ def _at(node: Node, choice: Choice, place: tuple[int, ...], x: Node) -> Node:
     for axis, k in sorted(zip(choice.others, place, strict=True), reverse=True):
         x = added_like(node, aten.select.int, x, axis, 0 if x.meta["val"].shape[axis] == 1 else k)
     return x
-
-
-def _erase_sizes(node: Node) -> None:
-    """Erase what is made of the number of chosen rows: assertions about it."""
-    for user in [*node.users]:
-        _erase_sizes(user)
-        node.graph.erase_node(user)
 
 
 def _is_asserted(node: Node) -> bool:

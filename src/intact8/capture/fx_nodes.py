@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
 
 from intact8.capture.aten_call import Call
-from intact8.capture.constants import writes_into
+from intact8.capture.constants import writes_in_place, writes_into
 
 
 def only_checked(node: torch.fx.Node) -> bool:
@@ -19,9 +19,21 @@ def only_checked(node: torch.fx.Node) -> bool:
     if not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return False
     return bool(node.users) and all(
-        not user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else only_checked(user)
-        for user in node.users
+        asserts(user) if isinstance(user.target, torch._ops.OpOverload) else only_checked(user) for user in node.users
     )
+
+
+def asserts(node: torch.fx.Node) -> bool:
+    """Return whether a node asserts something, and neither gives nor writes anything."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and not target._schema.returns and not writes_in_place(target)
+
+
+def erase_with_users(node: torch.fx.Node) -> None:
+    """Erase a node and everything that is made of it: assertions, and the numbers that they are about."""
+    for user in [*node.users]:
+        erase_with_users(user)
+    node.graph.erase_node(node)
 
 
 def refuse_random(call: Call, target: Any) -> None:

@@ -43,6 +43,7 @@ from intact8.capture.size_classes import (
     find_classes,
     find_relations,
     in_words,
+    is_limit,
     joined,
     least_size,
     line_of,
@@ -145,7 +146,8 @@ class NamedSizes:
             high = int(limits.upper) if limits.upper < UNLIMITED else None
             least, most = _both((least, most), (low, high))
         for guard in asked_by_model(assumed(size.node.shape_env)):
-            if isinstance(guard.expr, sympy.Ne) and guard.expr.free_symbols == {symbol}:
+            decides = isinstance(guard.expr, sympy.Rel) and not isinstance(guard.expr, sympy.Eq)
+            if decides and not is_limit(guard.expr) and guard.expr.free_symbols == {symbol}:
                 self._ask(guard, {symbol}, name, of)
         if most is None and WIDE * self.examples[symbol] > LONGEST:  # samples of sound, say
             most = WIDE * WIDE * self.examples[symbol]
@@ -168,8 +170,10 @@ class NamedSizes:
         example = next((self.examples[symbol] for symbol in free if symbol in self.examples), 0)
         asked = refused(guard.expr, known).what.removeprefix("the model works only where ")
         found = [n for n in other_answers(guard.expr, free, self.examples) if n % of.times == of.more]
-        if found:
-            size, given = ((n - of.more) // of.times for n in (found[0], example))
+        shorter, longer = ([n for n in found if n < example], [n for n in found if n > example])
+        # Both answers may be one where the one turns into the other, as with ``if x.shape[1] > 16: x = x[:, :16]``.
+        for other in found[:1] if name is None else (*reversed(shorter[-2:]), *longer[:2]):
+            size, given = ((n - of.more) // of.times for n in (other, example))
             self.questions.append(Question(name, size, given, line_of(guard), asked))
 
     def limit_products(self, dims: Collection[Dim]) -> None:

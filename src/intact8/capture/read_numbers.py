@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from intact8.capture.constants import writes_in_place
-from intact8.capture.fx_nodes import added_like, is_view, only_checked, written
+from intact8.capture.fx_nodes import added_like, asserts, erase_with_users, is_view, only_checked, written
 
 aten = torch.ops.aten
 
@@ -62,7 +61,7 @@ def _replaceable(number: Node) -> bool:
         elif user.target in WITH_TENSORS:
             if not once or args[1] is not number:
                 return False
-        elif not only_checked(user) and not _asserts(user):
+        elif not only_checked(user) and not asserts(user):
             return False
     return True
 
@@ -73,12 +72,6 @@ def _memory_is_written(view: Node) -> bool:
     while isinstance(node.target, torch._ops.OpOverload) and is_view(node.target):
         node = node.args[0]
     return written(node)
-
-
-def _asserts(node: Node) -> bool:
-    """Return whether a node asserts something, and neither gives nor writes anything."""
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and not target._schema.returns and not writes_in_place(target)
 
 
 def _replace(number: Node, tensor: Node, like: Node) -> None:
@@ -100,15 +93,8 @@ def _replace(number: Node, tensor: Node, like: Node) -> None:
             user.replace_all_uses_with(added_like(user, WITH_TENSORS[user.target], args[0], tensor, *args[2:]))
             user.graph.erase_node(user)
         else:
-            _erase_checks(user)
+            erase_with_users(user)
     number.graph.erase_node(number)
-
-
-def _erase_checks(node: Node) -> None:
-    """Erase an assertion, or a comparison that only assertions read."""
-    for user in [*node.users]:
-        _erase_checks(user)
-    node.graph.erase_node(node)
 
 
 __all__ = ["keep_tensors"]

@@ -125,10 +125,11 @@ def conditions(guards: Sequence[Any]) -> list[Any]:
 
 def _is_models(guard: Any) -> bool:
     """Return whether a guard comes from the model's code, and is not a limit of one size, which the export keeps."""
-    return not _is_limit(guard.expr) and bool(asked_by_model([guard]))
+    return not is_limit(guard.expr) and bool(asked_by_model([guard]))
 
 
-def _is_limit(expr: Any) -> bool:
+def is_limit(expr: Any) -> bool:
+    """Return whether a condition is a limit of one size, which the export keeps itself."""
     of_one = isinstance(expr, sympy.Rel) and all(side.is_Symbol or side.is_number for side in expr.args)
     return of_one and len(expr.free_symbols) == 1 and not isinstance(expr, sympy.Ne)
 
@@ -139,12 +140,7 @@ def _place(guard: Any) -> Any:
 
 def asked_by_model(guards: Sequence[Any]) -> list[Any]:
     """Return the guards that come from the model's code, limits of one size among them."""
-    return [guard for guard in guards if _of_models(_place(guard))]
-
-
-def _of_models(place: Any) -> bool:
-    """Return whether a line is the model's, or one of torch's in ``max(…)`` and ``min(…)`` of the model."""
-    return is_models(getattr(place, "filename", "<")) or getattr(place, "name", "") == "_tensor_min_max"
+    return [guard for guard in guards if is_models(getattr(_place(guard), "filename", "<"))]
 
 
 def line_that_fixes(environment: Any, size: Any) -> str:
@@ -157,8 +153,7 @@ def line_that_fixes(environment: Any, size: Any) -> str:
 def line_of(guard: Any) -> str:
     """Return the file and the line that asks; "" where torch does not tell."""
     place = _place(guard)
-    known = place is not None and is_models(place.filename)
-    return f"{os.path.basename(place.filename)}:{place.lineno}" if known else ""
+    return f"{os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
 
 
 class Question(NamedTuple):
@@ -430,6 +425,7 @@ __all__ = [
     "find_classes",
     "find_relations",
     "in_words",
+    "is_limit",
     "joined",
     "least_size",
     "line_that_fixes",

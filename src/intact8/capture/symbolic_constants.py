@@ -142,10 +142,10 @@ def as_tensor(call: Call, size: torch.SymInt | torch.SymFloat) -> Value | None:
     """
     expr = call.builder.expression(size)
     if isinstance(size, torch.SymFloat):
-        return _function_of_size(call, expr, float)
+        return of_size(call, [expr], lambda number: torch.tensor(float(number)))
     found = call.builder.size_of(expr)
     if not isinstance(found, str):
-        return _function_of_size(call, expr, int)
+        return of_size(call, [expr], lambda number: torch.tensor(int(number)))
     return number_of(call, found)
 
 
@@ -153,11 +153,6 @@ def number_of(call: Call, size: str) -> Value:
     """Record a size that changes as a tensor of one element, int64; raise LimitError where it has no largest."""
     numbers, place = torch.arange(_most(call, size) + 1), call.builder.symbolic(size)
     return materialize(call.builder, Prefix(numbers, (1,), (place,)), call.fx)
-
-
-def _function_of_size(call: Call, expr: Any, number: type[int] | type[float]) -> Value | None:
-    """Record a number that is computed of one named dimension: an element of the table of all its values."""
-    return of_size(call, [expr], lambda size: torch.tensor(number(size)))
 
 
 def of_size(call: Call, sizes: Sequence[Any], row: Callable[..., Tensor]) -> Value | None:

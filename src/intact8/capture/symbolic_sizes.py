@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import sys
 import threading
@@ -85,7 +86,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """Functions of Python's module math, and how they are computed of a size and of other numbers."""
 
 CHOICES: dict[str, Callable[[Any, Any], Any]] = {"max": torch.sym_max, "min": torch.sym_min}
-"""Python's own functions that choose one of two numbers, and those of a fraction of a size."""
+"""Python's own functions that choose one of several numbers, and those of two of which one is a size."""
 
 
 def _allowed(verifier: Verifier) -> tuple[type[Any], ...]:
@@ -99,7 +100,8 @@ ALLOWED: Callable[[Verifier], tuple[type[Any], ...]] = Verifier.allowed_op_types
 @contextmanager
 def functions_of_sizes() -> Iterator[None]:
     """Let ``math.sqrt(x.shape[1])``, powers and logarithms be functions of a size in this block, and not numbers; and
-    ``max(x.shape[1] / 16, 1.0)``, which torch.export chooses by the example."""
+    ``max(x.shape[1] / 16, 1.0)``, of which torch.export takes what is larger in the example if it is no whole number.
+    """
     thread = threading.get_ident()
     known = {name: getattr(math, name) for name in FUNCTIONS}
     choices = {name: getattr(builtins, name) for name in CHOICES}
@@ -111,17 +113,17 @@ def functions_of_sizes() -> Iterator[None]:
 
         return called
 
-    def of_two(name: str) -> Callable[..., Any]:
+    def of_several(name: str) -> Callable[..., Any]:
         def called(*args: Any, **more: Any) -> Any:
-            fraction = len(args) == 2 and not more and any(isinstance(x, torch.SymFloat) for x in args)
-            return (CHOICES if fraction and threading.get_ident() == thread else choices)[name](*args, **more)
+            sizes = len(args) > 1 and not more and any(map(_is_size, args)) and threading.get_ident() == thread
+            return functools.reduce(CHOICES[name], args) if sizes else choices[name](*args, **more)
 
         return called
 
     for name in FUNCTIONS:
         setattr(math, name, of_size(name))
     for name in CHOICES:
-        setattr(builtins, name, of_two(name))
+        setattr(builtins, name, of_several(name))
     Verifier.allowed_op_types = _allowed  # type: ignore[method-assign,assignment]
     try:
         yield

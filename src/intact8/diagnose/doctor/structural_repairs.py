@@ -191,11 +191,10 @@ def with_function(node: Node, chain: list[Any], text: str, **rest: Any) -> Repai
 
 
 def filling(ids: Tensor) -> int | None:
-    """Return the index that fills the ends of rows, the last dimension, if one does."""
-    rows = ids.reshape(-1, ids.shape[-1])
-    fills = int(rows[:, -1].mode().values)
-    twice = (rows[:, -2:] == fills).all(1)
-    return fills if int(twice.sum()) >= PADDED * len(rows) else None
+    """Return the index that fills the ends of rows, if one does."""
+    fills = int(ids[:, -1].mode().values)
+    twice = (ids[:, -2:] == fills).all(1)
+    return fills if int(twice.sum()) >= PADDED * len(ids) else None
 
 
 def unwrapped(graph: Graph, node: Node) -> Node:
