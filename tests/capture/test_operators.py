@@ -406,7 +406,7 @@ def test_a_weight_that_is_masked_in_place_is_masked_in_programs() -> None:
     captured = capture(model, x)
     found = run_float(captured.graph, captured.tensors(), captured.flatten((x,)))
     torch.testing.assert_close(found[captured.graph.outputs[0]], model(x))
-    assert any("computed from 0.weight once, at capture: not trained" in note for note in captured.notes)
+    assert [how.sources for how in captured.derived.values()] == [("0.weight", "0.mask")]
     for changing in (Masked(0.9), Masked(early=True)):
         with pytest.raises(intact8.CaptureError, match="the forward pass changes weight"):
             intact8.quantize(changing.eval(), x)

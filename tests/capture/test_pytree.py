@@ -210,11 +210,11 @@ def test_tied_parameters_have_one_name_and_aliases() -> None:
     assert set(captured.parameters) | set(captured.buffers) | set(captured.aliases) == set(model.state_dict())
 
 
-def test_computed_weights_are_constants_with_a_note() -> None:
+def test_computed_weights_are_constants_that_follow_parameters() -> None:
     conv = torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
     captured = check(nn.Sequential(conv), torch.randn(2, 3, 5, 5))
-    assert captured.graph.nodes["0"].params["weight"].startswith("constants.")
-    assert any("not trained" in note and "0.parametrizations" in note for note in captured.notes)
+    followed = captured.derived[captured.graph.nodes["0"].params["weight"]]
+    assert all(source.startswith("0.parametrizations") for source in followed.sources) and not captured.notes
 
 
 def test_constants_changed_in_place_while_building_a_mask() -> None:

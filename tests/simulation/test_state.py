@@ -225,16 +225,27 @@ def test_a_float_checkpoint_of_a_module_around_a_simulation_loads() -> None:
 
 
 def test_a_float_checkpoint_that_would_not_be_used_is_refused() -> None:
-    net, x = nn.Sequential(nn.Linear(6, 4), nn.ReLU()), torch.randn(8, 6)
-    prune.l1_unstructured(net[0], "weight", 0.5)
+    class Limited(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = super().forward(x).clamp(max=float(self[2].weight.max()))
+            return y
+
+    net, x = Limited(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 4)), torch.randn(8, 6)
     sim = intact8.prepare(net, x)
     sim.load_state_dict(net.state_dict())
-    with torch.no_grad():
-        net[0].weight_orig.mul_(2)
     bias = sim.get_parameter("0.bias").clone()
-    with pytest.raises(StateError, match="0.weight_orig: the state has other values.*before intact8.prepare"):
-        sim.load_state_dict({**net.state_dict(), "0.bias": bias + 1})
+    with pytest.raises(StateError, match="2.weight: the state has other values.*before intact8.prepare"):
+        sim.load_state_dict({**net.state_dict(), "0.bias": bias + 1, "2.weight": net[2].weight * 2})
     assert torch.equal(sim.get_parameter("0.bias"), bias)
+
+
+def test_a_float_checkpoint_of_pruned_weights_is_what_is_computed() -> None:
+    net, x = nn.Sequential(nn.Linear(6, 4), nn.ReLU()), torch.randn(8, 6)
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    sim, other = intact8.prepare(net, x), nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+    prune.random_unstructured(other[0], "weight", 0.5)
+    sim.load_state_dict(other.state_dict())
+    torch.testing.assert_close(sim(x), other(x))
 
 
 def test_before_calibration_it_is_the_float_model_and_the_model_is_left_alone() -> None:

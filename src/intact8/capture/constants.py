@@ -14,9 +14,6 @@ from torch import Tensor, nn
 from .graph import unique
 from .names import module_of
 
-FOLLOWING = "matrix"
-"""Role of a layer's weight that is computed from a parameter, and again whenever that changes."""
-
 
 @dataclass(frozen=True)
 class Made:
@@ -258,7 +255,7 @@ class ConstantStore:
         self.constants[name] = stored
         self.named[id(tensor)] = name
         made = self._made.setdefault(id(tensor), Made(tensor, frozenset()))
-        derived = self.derivation(tensor, fx) if role in ("constant", FOLLOWING) else None
+        derived = None if role == "source" else self.derivation(tensor, fx)
         if derived is not None:
             self.derived[name] = derived
             stored.requires_grad_()  # so that fusion takes it for the parameter it is
@@ -299,7 +296,7 @@ class ConstantStore:
         made = self._made.get(id(tensor))
         if made is None or not made.parameters or not tensor.is_floating_point():
             return None
-        derived = derive(tensor, self._made, lambda t: self.tensor_name(t, fx, "source"))
+        derived = derive(tensor, self._made, lambda t: self.tensor_name(t, fx, "source"), buffers=True)
         if derived is None:
             return None
         with torch.no_grad():

@@ -10,7 +10,6 @@ import torch.fx
 from torch import Tensor, nn
 
 from intact8.capture.aten_call import Call, Value
-from intact8.capture.constants import FOLLOWING
 
 
 def into_weight(c: Call) -> Value | None:
@@ -53,7 +52,7 @@ def into_weight(c: Call) -> Value | None:
             c.builder.record([own, by], torch.ops.aten.mul.Tensor, [own, by], {}, [made[role]])
     if any(c.builder.derivation(tensor, fx_x) is None for tensor in made.values()):
         return None
-    params = {role: c.builder.tensor_name(tensor, fx_x, FOLLOWING) for role, tensor in made.items()}
+    params = {role: c.builder.tensor_name(tensor, fx_x, role) for role, tensor in made.items()}
     nodes[name] = replace(node, params=params)
     return c.value(x)
 

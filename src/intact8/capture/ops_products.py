@@ -12,7 +12,6 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, limits_of
 from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
-from intact8.capture.constants import FOLLOWING
 from intact8.capture.ops_pointwise import inverse
 from intact8.capture.ops_shape import expanded, permuted
 from intact8.capture.symbolic_constants import all_true
@@ -33,7 +32,7 @@ def linear(c: Call) -> Value:
         return y if bias is None or known else c.emit("add", y, bias)
     real = c.builder.dtype_of_meta(c.fx) == "float32"
     if real and all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
-        return by_known_weights(c, {"weight": weight_name(c, c["weight"]), **c.params(bias=c["bias"])})
+        return by_known_weights(c, c.params(weight=c["weight"], bias=c["bias"]))
     rows = c.shape(c["weight"])
     if len(rows) != 2:
         raise c.error("a linear layer whose weight is not a matrix", remedy="use matmul")
@@ -98,7 +97,7 @@ def product(c: Call, a: Any, b: Any, *, bias: Tensor | None = None, **more: Any)
     if c.builder.dtype_of_meta(c.fx) != "float32":
         return whole_product(c, a, b, **more)
     if is_weight(c, a, b):
-        return c.emit("linear", a, params={"weight": weight_name(c, transposed(c, b)), **c.params(bias=bias)}, **more)
+        return c.emit("linear", a, params=c.params(weight=transposed(c, b), bias=bias), **more)
     inner = c.shape(c.value(a))[-1:]
     if inner == (None,):
         c.static(*inner)
@@ -124,12 +123,6 @@ def whole_product(c: Call, a: Any, b: Any, *, out: Sequence[Dim] | None = None) 
     terms = c.emit("mul", *wide, out=(*batch, rows, inner, columns), out_dtype="int64")
     y = c.emit("reduce", terms, out=shape, out_dtype="int64", fn="sum", dims=[len(shape) - 1], keepdim=False)
     return c.narrowed(y, c.builder.dtype_of_meta(c.fx))
-
-
-def weight_name(c: Call, matrix: Tensor) -> str:
-    """Return the name of a weight; one that is the transpose of a parameter follows it."""
-    made = c.builder.made_by(matrix)
-    return c.builder.tensor_name(matrix, c.fx, FOLLOWING if made and made.target in TRANSPOSES else "weight")
 
 
 def is_weight(c: Call, a: Any, b: Any) -> bool:

@@ -174,9 +174,14 @@ def _warn_of_limits(captured: Captured) -> None:
 
 
 def in_training_mode(model: nn.Module) -> list[str]:
-    """Return the names of the batch norms and dropouts that are in training mode."""
+    """Return the names of the batch norms, dropouts and layers with dropout that are in training mode."""
     kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-    return [name for name, m in model.named_modules() if m.training and isinstance(m, kinds)]
+    inside = (nn.RNNBase, nn.MultiheadAttention)
+
+    def concerned(module: nn.Module) -> bool:
+        return isinstance(module, kinds) or (isinstance(module, inside) and bool(module.dropout))
+
+    return [name for name, m in model.named_modules() if m.training and concerned(m)]
 
 
 def warn_of_training_mode(model: nn.Module) -> None:

@@ -280,10 +280,10 @@ class Simulation(Shown, Trainable):
         untrained = self.captured.untrained if mode and not self.training else ()
         names = ", ".join(name for name in untrained if self.get_parameter(name).requires_grad)
         if names:
-            reason = "numbers or weights of layers are computed from them, which was done once, at capture"
+            reason = "numbers are computed from them, or tensors written into, which was done once, at capture"
             remedy = (
-                "make weights plain before intact8.prepare (torch.nn.utils.parametrize.remove_parametrizations, "
-                "prune.remove, remove_weight_norm), and compute with numbers as tensors, not by float() or .item()"
+                "compute with numbers as tensors, not by float() or .item(), and write nothing in place into what is "
+                "computed from parameters"
             )
             warn(CaptureWarning(f"not trained: {names}. Reason: {reason}. Remedy: {remedy}"))
         super().train(mode)
@@ -646,7 +646,7 @@ def _tell_float_checkpoint(sim: nn.Module, state: Mapping[str, Any], prefix: str
         if all(same) or fixed.holds(given):
             continue
         what = "the state has other values, which would not be used"
-        why = "numbers, indices or weights of layers were computed from it once, at capture"
+        why = "numbers, indices or constants were computed from it once, at capture"
         remedy = "load it into the model, before intact8.prepare"
         raise StateError(what, where=fixed.sources[same.index(False)], why=why, remedy=remedy)
 

@@ -143,8 +143,10 @@ def _helping(sim: Simulation, answers: Answers, known: Sequence[Finding], tried:
     if stale:  # another scale would be one more batch norm whose statistics do not fit
         users = sim.graph.users()
         helping = [r for r in helping if not (_rescales(r) and _fits_behind(sim.graph, users, r.repair, stale))]
-    # Where gains and biases are 0, it is these; without an activation the channels that are left say more.
+    # Where gains and biases are 0, it is these; without an activation the channels that are left say more, there and
+    # behind.
     gone = {f.place for f in known if f.cause == "dead_channels" and _zeroed(sim, f.place)}
+    helping = [r for r in helping if not gone or r.share > MOST]
     return [r for r in helping if r.repair.node.name not in gone or r.repair.cause != "wrong_setting"]
 
 

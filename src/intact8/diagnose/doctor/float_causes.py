@@ -107,7 +107,9 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     printed = any(f.cause == "stale_batch_norm" and "recovers" not in f.evidence for f in findings)
     whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen and not told
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
-    whole |= True in given and given[True] > given.get(False, 0.0) - SAME  # it is the inputs that come first of all
+    # It is the inputs that come first of all, unless a layer put right makes a batch norm see what it saw in training.
+    fits = any("fits" in f.evidence and f.place != NETWORK for f in findings)
+    whole |= True in given and given[True] > given.get(False, 0.0) - SAME and not fits
     # In most layers, or inputs with which the first batch norm sees what it saw in training.
     whole |= any(
         f.cause == "float_network_wrong" and {"layers", "fits", "batch_norm", "looks"} & f.evidence.keys()

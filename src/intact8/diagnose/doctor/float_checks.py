@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from intact8.capture.graph import Graph
-from intact8.diagnose.doctor.answers import ABOVE_CHANCE, Answers
+from intact8.diagnose.doctor.answers import ABOVE_CHANCE, SURELY_RIGHT, Answers
 from intact8.diagnose.doctor.float_causes import (
     COARSE,
     MOST,
@@ -85,10 +85,12 @@ def wrong_network(
         elif answers.too_large >= TOO_LARGE:
             message = f"{right}, and its scores are {answers.too_large:.0f} times as large as fits that"
             severity = "warning" if answers.too_large > TOO_LARGE else "note"
+        # Answers that are right but for their units prove that dead channels do no harm.
+        units_only = not targets.classes and answers.reaches(answers.renumbered, SURELY_RIGHT)
         shown = any(
             f.severity == "error"
             and f.cause in OF_LAYERS
-            and f.cause != "wrong_scale"
+            and f.cause not in ("wrong_scale", *(["dead_channels"] if units_only else []))
             and f.evidence.keys() - OF_REPAIRS
             for f in known
         )

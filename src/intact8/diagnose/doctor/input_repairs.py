@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.recurrent import GATES
-from intact8.capture.graph import Node
+from intact8.capture.graph import Graph, Node
+from intact8.diagnose.doctor.consumers import Users
 from intact8.diagnose.doctor.repair import INPUTS_ARE_WRONG, SCALED, Compute, Repair, swapped
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.structural_repairs import filling, tables_of
@@ -36,7 +37,7 @@ MOST_EXPONENT = 20.0
 
 
 def _times(factor: float) -> Callable[[Tensor], Tensor]:
-    return lambda x: x * factor
+    return lambda x: (x * factor).to(x.dtype)
 
 
 UNITS = {
@@ -120,6 +121,17 @@ INDICES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
 """The same for indices, of words say."""
 
 
+COUNTED: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    f"inputs multiplied by {factor:g}": (1, _times(factor)) for factor in (1e-3, 1e-2, 0.1, 10.0, 100.0, 1000.0)
+}
+"""The same for whole numbers that are no indices, as of steps."""
+
+BANDS = {
+    "the first half of dimension {} stretched over all of it, as bands up to half the frequency": True,
+    "all of dimension {} in its first half, as bands up to twice the frequency": False,
+}
+"""How pictures of bands of frequencies are seen otherwise, and whether less of them is seen."""
+
 RATES = (1 / 2, 2 / 3, 3 / 4, 4 / 3, 3 / 2, 2.0)
 """Ratios of rates at which signals are often sampled."""
 
@@ -149,18 +161,20 @@ def _standard(x: Tensor, axis: int) -> Tensor:
 
 def of_inputs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     """Yield inputs prepared otherwise, one at a time."""
-    graph = sim.graph
+    graph, users = sim.graph, sim.graph.users()
     for name, x in zip(graph.inputs, samples.batches[0].inputs, strict=True):
         of = f" as {name}" if len(graph.inputs) > 1 else ""
         if x.dtype == torch.bool:
             ways: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {"the mask inverted": (1, lambda x: ~x)}
         elif x.is_floating_point():
             measured = MEASURED if x.dim() < 4 else {}
-            ways = {**INPUTS, **measured, **_columns(x), **_signs(x), **_resampled(x), **_without_blanks(x)}
+            ways = {**INPUTS, **measured, **_columns(x), **_signs(x), **_resampled(x), **_bands(x)}
+            ways |= _without_blanks(x)
         else:
             mask = bool(((x == 0) | (x == 1)).all())
             inverted = {"the mask inverted": (2, lambda x: 1 - x)} if mask else {}
-            ways = {**INDICES, **_filled(sim, name, x), **_letters(sim, name, x), **inverted}
+            scaled = COUNTED if not mask and _is_number(graph, users, name) else {}
+            ways = {**INDICES, **_filled(sim, name, x), **_letters(sim, name, x), **inverted, **scaled}
         for text, (least, change) in ways.items():
             if x.dim() < least:
                 continue
@@ -251,6 +265,46 @@ def _resampled(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     if x.dim() != 3 or x.shape[2] < STEPS:
         return {}
     return {f"signals sampled at {rate:.3g} times the rate": (3, at(rate)) for rate in RATES}
+
+
+def _is_number(graph: Graph, users: Users, name: str) -> bool:
+    """Return whether whole numbers of an input are read as numbers only, and not as indices."""
+    pending, seen = [name], set[str]()
+    while pending:
+        for reader in (graph.nodes[n] for n in users[pending.pop()]):
+            if reader.moves and reader.name not in seen:
+                seen.add(reader.name)
+                pending.append(reader.name)
+            elif reader.op != "cast" or reader.dtype != "float32":
+                return False
+    return bool(users[name])
+
+
+def _bands(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
+    """Return pictures of one channel, as of bands of frequencies, that reach half as far, or twice as far, one way."""
+
+    def reaching(axis: int, less: bool) -> Callable[[Tensor], Tensor]:
+        def change(x: Tensor) -> Tensor:
+            size = list(x.shape[2:])
+            size[axis - 2] = 2 * size[axis - 2] if less else size[axis - 2] // 2
+            other = torch.nn.functional.interpolate(x, size, mode="bilinear", align_corners=False)
+            rest = x.shape[axis] - other.shape[axis]
+            quiet = x.amin((2, 3), keepdim=True)
+            if rest > 0:
+                shape = [rest if d == axis else -1 if d < 2 else n for d, n in enumerate(x.shape)]
+                other = torch.cat([other, quiet.expand(shape)], axis)
+            return other.narrow(axis, 0, x.shape[axis])
+
+        return change
+
+    if x.dim() != 4 or x.shape[1] != 1:
+        return {}
+    return {
+        text.format(axis): (4, reaching(axis, less))
+        for axis in (2, 3)
+        for text, less in BANDS.items()
+        if x.shape[axis] >= STEPS
+    }
 
 
 def _other_end(ids: Tensor) -> Tensor:

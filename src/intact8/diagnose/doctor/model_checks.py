@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Collection
 from itertools import takewhile
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.trace import checksum
+from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.float_causes import FEW_NUMBERS, LEAST, TRAIN_ON
+from intact8.diagnose.doctor.float_network import FloatNetwork
 from intact8.diagnose.doctor.repair import kind_of
 from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
@@ -44,6 +47,34 @@ def training_mode(model: nn.Module) -> list[Finding]:
     return [
         Finding("training_mode", NETWORK, "error", message, "call model.eval() first", evidence={"modules": names[:10]})
     ]
+
+
+def random_answers(network: FloatNetwork, model: nn.Module, batch: Chunk) -> list[Finding]:
+    """Return the finding of a model in training mode that answers otherwise each time, as functions drop out then.
+
+    Args:
+        network: the float network.
+        model: as it was given.
+        batch: of samples.
+    """
+    if not any(module.training for module in model.modules()):
+        return []
+    other = network.with_model(copy.deepcopy(model))
+    answers = []
+    with torch.random.fork_rng(devices=[]):
+        for _ in range(2):
+            try:
+                given = other(batch)
+            except Exception:  # noqa: BLE001 - whatever the model's code raises in training mode
+                return []
+            answers.append([y for y in torch.utils._pytree.tree_leaves(given) if isinstance(y, Tensor)])
+    if all(torch.equal(one, two) for one, two in zip(*answers, strict=True)):
+        return []
+    message = (
+        "the model is in training mode, and answers the same samples otherwise each time, as by dropout that is no "
+        "module; it was examined in evaluation mode"
+    )
+    return [Finding("training_mode", NETWORK, "error", message, "call model.eval() first")]
 
 
 def not_finite(model: nn.Module) -> list[Finding]:

@@ -26,6 +26,7 @@ from intact8.diagnose.doctor.structural_repairs import (
     function_of,
     only_source,
     otherwise,
+    source_of,
     with_function,
     word_of,
 )
@@ -62,9 +63,10 @@ def repairs(sim: Simulation, samples: Samples) -> Iterator[Repair]:
     ]
     statistics, sizes = statistics_of(sim, samples)
     usual, users = usual_function(sim.graph), sim.graph.users()
+    given_as_numbers = {n.name for n in nodes if n.op == "cast" and source_of(sim.graph, n.name) in sim.graph.inputs}
     yield from formed(of_inputs(sim, samples))
     for node in nodes:
-        for factor in GAINS:
+        for factor in GAINS if node.name not in given_as_numbers else ():  # these are inputs of another scale
             yield with_gain(node, factor)
         silent = all(sim.graph.nodes[u].op != "table" for u in users[node.name])
         yield from formed(_configured(sim.graph, node, usual, silent, nodes))

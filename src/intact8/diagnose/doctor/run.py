@@ -32,6 +32,7 @@ from intact8.diagnose.doctor.model_checks import (
     nan_samples,
     not_finite,
     overflowing,
+    random_answers,
     rounded,
     training_mode,
 )
@@ -127,6 +128,7 @@ def doctor(
     if sim is not None and not sim.calibration:
         sim.require_deployable()
     known = [*training_mode(model), *rounded(model), *not_finite(model if sim is None else sim)]
+    as_given = model
     if any(module.training for module in model.modules()):
         model = copy.deepcopy(model).eval()
     if any(finding.cause == "not_finite" for finding in known):
@@ -146,6 +148,8 @@ def doctor(
         given = gather(calibration, network.captured, network.device, max_samples)
     chosen = chosen.first(EXAMINED)
     candidate = Candidate(recipes.as_recipe(recipe) if sim is None else sim.recipe, recalibrate=calibration is None)
+    if not any(finding.cause == "training_mode" for finding in known):
+        known += random_answers(network, as_given, chosen.batches[0])
     known += nan_samples(given) or nan_samples(samples)
     if any(finding.cause == "not_finite" for finding in known):
         return _without_examination(known, candidate.recipe)
