@@ -100,6 +100,58 @@ def test_steps_and_samples_may_be_any_number() -> None:
     assert inside.graph.nodes[inside.graph.inputs[0]].shape == (None, 9, 8)
 
 
+class Translating(nn.Module):
+    """A decoder that looks at what an encoder heard and writes its results into zeros, steps along dimension 0."""
+
+    def __init__(self, looks: bool) -> None:
+        super().__init__()
+        self.words, self.heard, self.said = nn.Embedding(20, 8), nn.GRU(8, 12), nn.GRU(8 + 12 * looks, 12)
+        self.end, self.looks = nn.Linear(12, 9), looks
+
+    def forward(self, words: Tensor, said: Tensor) -> Tensor:
+        heard, state = self.heard(self.words(words))
+        found = torch.zeros(said.shape[0], said.shape[1], 9)
+        for step in range(1, said.shape[0]):
+            given = self.words(said[step - 1])[None]
+            if self.looks:
+                weights = torch.softmax((state[0][None] * heard).sum(-1).t(), 1)
+                given = torch.cat([given, torch.bmm(weights[:, None], heard.transpose(0, 1)).transpose(0, 1)], 2)
+            y, state = self.said(given, state)
+            found[step] = self.end(y[0])
+        return found
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_results_of_steps_may_be_written_into_zeros_of_any_number_of_samples(looks: bool) -> None:
+    torch.manual_seed(0)
+    model = Translating(looks).eval()
+    example = torch.randint(20, (7, 8)), torch.randint(20, (4, 8))
+    program = intact8.quantize(model, [example] * 4, example_inputs=example)
+    for samples in (1, 5):
+        given = torch.randint(20, (7, samples)), torch.randint(20, (4, samples))
+        wanted, found = model(*given), program.run(*given)
+        assert found.shape == wanted.shape and float((found - wanted).detach().norm() / wanted.norm()) < 0.1
+        assert intact8.verify(program, given, engines=ENGINES).exact
+
+
+class Normed(nn.Module):
+    """Sequence first layers, and numbers that are shared by all samples, so that these cannot be taken apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = nn.GRU(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.steps(x)[0]
+        return y[:, :4] + y[:, 4:]
+
+
+def test_samples_along_dimension_1_that_are_fixed_are_warned_of() -> None:
+    with pytest.warns(CaptureWarning, match="no other batch size: samples are along dimension 1 of x, and .* be 8"):
+        sim = intact8.prepare(Normed().eval(), torch.randn(5, 8, 8))
+    assert sim.graph.nodes["x"].shape == (None, 8, 8)
+
+
 class Turned(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.transpose(0, 1)

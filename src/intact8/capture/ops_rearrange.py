@@ -70,7 +70,7 @@ def rearrange(c: Call) -> Value:
     most = _most_pieces(given)
     given = [c.value(x) for x in given]
     shapes = [c.shape(x) for x in given]
-    if None not in [n for shape in shapes for n in shape]:
+    if all(_fixed(shape) for shape in shapes):
         sizes = [c.static(*shape) for shape in shapes]
         flat = [c.reshape(x, (math.prod(size),)) for x, size in zip(given, sizes, strict=True)]
         found = gather(c, concatenated(c, flat, 0), 0, places(c, sizes, 0), most)
@@ -79,6 +79,8 @@ def rearrange(c: Call) -> Value:
     beside = None if fixed else put_between(c, most)
     if beside is not None:
         return beside
+    if None not in [n for shape in shapes for n in shape]:
+        c.static(*[n for shape in shapes for n in shape])
     if any(shape[:1] != (None,) for shape in (*shapes, c.out_shape)):
         raise c.mixes("elements are moved between samples")
     sizes = [c.static(*shape[1:]) for shape in shapes]

@@ -393,14 +393,14 @@ def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int,
             try:
                 return example.sequence_first(True, second, "dimension 0, of steps, may change, too")
             except CaptureError as error:
-                note = f"{FIXED_BATCH} along dimension 1 of {', '.join(second.names)}: {error}"
+                note = f"{FIXED_BATCH}: samples are along dimension 1 of {', '.join(second.names)}, and {error}"
                 return replace(captured, notes=(*captured.notes, note))
         if second is not None:
             try:
                 return example.sequence_first(False, second, "dimension 0 is the example's")
-            except CaptureError:
-                pass
-        if wanted.rows is None:  # else they have names, which are tried behind this
+            except CaptureError as error:
+                reason = f"{reason}. Along dimension 1 of {', '.join(second.names)}: {error}"
+        elif wanted.rows is None:  # else they have names, which are tried behind this
             together = _of_any_number(example, wanted)
             if together is not None:
                 return replace(together, notes=(*together.notes, f"{TOGETHER}: {reason}"))
