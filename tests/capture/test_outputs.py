@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import partial
@@ -269,3 +270,34 @@ def test_topk_takes_equal_numbers_in_their_order() -> None:
         assert indices.is_contiguous() and least.indices.view(-1).numel() == 10, "heads of detectors view them"
     assert values.tolist() == [[3, 3], [0, 0]] and indices.tolist() == [[1, 2], [0, 1]]
     assert torch.equal(least.values, x.sort(0).values) and int(number.indices) == 0
+
+
+class Policy(nn.Module):
+    """Scores of moves, those that are not legal -inf, as logits, logarithms, shares and in another shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(12, 6)
+
+    def forward(self, x: Tensor, legal: Tensor) -> tuple[Tensor, ...]:
+        y = self.scores(x)
+        left = y.masked_fill(~legal, -math.inf)
+        turned = y.view(-1, 2, 3).masked_fill(~legal.view(-1, 2, 3), -math.inf).transpose(1, 2)[:, :2]
+        logits = torch.where(legal, y, -math.inf)
+        return logits, left.softmax(-1), y.masked_fill(~legal, -math.inf).log_softmax(-1), turned
+
+
+def test_minus_infinity_is_returned_where_the_model_returns_it() -> None:
+    torch.manual_seed(0)
+    model, x = Policy().eval(), torch.randn(64, 12)
+    legal = torch.tensor([True, True, False, True, False, True]).expand(64, 6).clone()
+    sim = intact8.prepare(model, (x, legal))
+    intact8.calibrate(sim, [(x, legal)])
+    program = intact8.convert(sim)
+    wanted = [y.detach() for y in model(x, legal)]
+    for found in (sim(x, legal), *(program.run(x, legal, engine=e) for e in ("native", "onednn", "onnxruntime"))):
+        for y, exact in zip(found, wanted, strict=True):
+            assert torch.equal(y.isinf(), exact.isinf())
+            assert torch.allclose(y[y.isfinite()], exact[y.isfinite()], atol=0.05)
+    assert intact8.verify(program, (x, legal)).mismatches == 0
+    assert len(list(intact8.sensitivity(sim, [(x, legal)]))) == 2

@@ -18,6 +18,7 @@ from intact8.arithmetic.dimensions import Dim, limits_of, names_of
 from intact8.capture.model_code import is_models
 from intact8.capture.names import full_name, module_of, operator_name
 from intact8.capture.operations import FLOAT_KINDS
+from intact8.capture.sample_order import MIXED, reshaped
 from intact8.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ KEEPING = frozenset({"clamp", "gather", "masked_fill", "maximum", "minimum"})
 reductions by EXTREMES."""
 
 EXTREMES = frozenset({"amax", "amin", "none"})
+
+OVER_PLACES = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample", "resize_linear"})
+"""Operations that work along the dimensions behind batch and channels."""
 
 PER_SAMPLE = (
     "rewrite it to work on each sample alone, with samples along dimension 0 of every input; where dimension 0 is no "
@@ -215,6 +219,8 @@ class Call:
             why = "its results wrap around where those of int64 do not, and programs hold int64"
             raise self.error(f"arithmetic in {kind}", why=why, remedy="convert first: x.long() or x.float()")
         given = [self.value(v) for v in inputs]
+        if op in OVER_PLACES and None in self.shape(given[0])[2:]:
+            raise self.mixes(f"a {op} over several samples", why="the batch is where its input has places")
         dtypes = [self.dtype(v) for v in given]
         found = taken_as(op, dtypes, kind, attrs)
         if found is None:
@@ -266,6 +272,9 @@ class Call:
             return v
         if out.count(None) > 1:
             raise self.mixes("reshape with the batch size in two dimensions", why=f"the output shape is {out}")
+        if reshaped(self.shape(v), self.builder.outer[v.name], out) == MIXED:
+            why = "what comes before the batch in the result is made of several samples"
+            raise self.mixes("a reshape divides the samples of a batch into groups", why=why)
         return self.move("reshape", v, out=out, shape=[-1 if n is None else n for n in out])
 
     def static(self, *dims: Dim) -> list[int]:

@@ -28,6 +28,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.capture.int32 import Wrapping
 from intact8.capture.named_sizes import NamedSizes
 from intact8.capture.names import full_name, module_of, operator_name
+from intact8.capture.sample_order import Outer, outer_of
 from intact8.capture.size_classes import SizeClassError
 from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
 from intact8.errors import CaptureError, IntactError, InternalError
@@ -61,6 +62,7 @@ class Builder(ConstantStore, NamedSizes):
     wrapping: Wrapping = field(default_factory=Wrapping)
     minus_infinite: set[str] = field(default_factory=set)
     undefined: dict[str, Value | None] = field(default_factory=dict)
+    outer: dict[str, Outer] = field(default_factory=dict)
     _storages: int = 0
 
     def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:
@@ -88,6 +90,7 @@ class Builder(ConstantStore, NamedSizes):
         path, kind, key = module_of(fx)
         name = f"%{len(self.nodes)}"
         self.nodes[name] = Node(name, op, inputs, attrs, params, path, kind, shape, dtype)
+        self.outer[name] = outer_of(op, [self.nodes[n] for n in inputs], self.outer, attrs)
         self.labels[name] = label or attrs.get("fn") or op
         self.calls[name] = key
         return Value(name, self.new_storage())

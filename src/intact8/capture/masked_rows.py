@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 import torch
 
 from intact8.capture.aten_call import Call, Value
+from intact8.capture.graph import Node
 
 ROWS, MOVES, SAME = ("matmul", "linear"), ("reshape", "permute", "expand"), ("affine_scalar", "masked_fill")
 """Operations whose results are NaN in rows, in other places, and in the places in which their first operand is."""
+
+
+ENDS = frozenset({"reshape", "permute", "expand", "slice", "log_softmax", "masked_fill"})
+"""Operations behind which what is -inf in their first operand is -inf, or left out, on every engine."""
+
+
+def infinite_outputs(nodes: Mapping[str, Node], filled: Iterable[str], outputs: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of outputs in which -inf was put by a mask, in tensors that are read for nothing else.
+
+    Programs hold it there. Simulations compute with the least float32 number up to the end, so that differences are
+    numbers.
+
+    Args:
+        nodes: all operations.
+        filled: names of those that put -inf, of which there is the least float32 number so far.
+        outputs: names of what the model returns.
+    """
+    users: dict[str, list[str]] = {name: [] for name in nodes}
+    for node in nodes.values():
+        for given in node.inputs:
+            users[given].append(node.name)
+    found: set[str] = set()
+    for name in filled:
+        pending, behind = [name], {name}
+        while pending:
+            at = pending.pop()
+            if any(nodes[user].op not in ENDS or nodes[user].inputs[0] != at for user in users[at]):
+                break
+            pending += users[at]
+            behind.update(users[at])
+        else:
+            found |= behind
+    return tuple(position for position, output in enumerate(outputs) if output in found)
 
 
 def undefined(c: Call, name: str) -> Value | None:

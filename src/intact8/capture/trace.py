@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
-from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value
+from intact8.capture.aten_call import BatchError, LimitError, NotFunctional, Prefix, Value, finite
 from intact8.capture.chosen_rows import write_whole
 from intact8.capture.constants import Derived, Fixed, unread_writes
 from intact8.capture.dynamic_shapes import FIXED_SIZES, LIMITED, Dynamic
@@ -23,6 +24,7 @@ from intact8.capture.equivalence import require_agreement
 from intact8.capture.flat_rows import index_samples
 from intact8.capture.graph import Graph, Node
 from intact8.capture.interpreter import Builder, live
+from intact8.capture.masked_rows import infinite_outputs
 from intact8.capture.names import rename
 from intact8.capture.other_sizes import agreeing_sizes
 from intact8.capture.partial_functions import hide_arguments
@@ -82,6 +84,7 @@ class Captured(HoldsSpecs):
         fixed: numbers, indices and conditions of the graph that were computed from parameters and buffers at capture.
         checksums: of parameters, and of buffers but statistics, at capture, by state-dict name; see :func:`checksum`.
         questions: what the model's code asks of sizes; none are left when the graph is known to agree with the model.
+        infinite: positions of the outputs in which the least float32 number stands for -inf.
     """
 
     graph: Graph
@@ -100,6 +103,7 @@ class Captured(HoldsSpecs):
     fixed: tuple[Fixed, ...] = ()
     checksums: Mapping[str, int] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
+    infinite: tuple[int, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the all tensors that nodes may name."""
@@ -126,7 +130,10 @@ class Captured(HoldsSpecs):
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """Return the model's own output structure around ``outputs`` (one per ``graph.outputs``)."""
-        leaves = [outputs[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
+        given = [
+            y.masked_fill(y <= finite(-math.inf), -math.inf) if i in self.infinite else y for i, y in enumerate(outputs)
+        ]
+        leaves = [given[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
         return pytree.tree_unflatten(leaves, self.out_spec)
 
 
@@ -497,6 +504,7 @@ def _build(
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
     outputs, leaves = _outputs(builder, program, result)
+    infinite = infinite_outputs(builder.nodes, builder.minus_infinite, outputs)
     structure = describe(_unflattened(leaves, out_spec))
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
     graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
@@ -525,6 +533,7 @@ def _build(
         fixed,
         {name: checksum(tensor) for name, tensor in held.items()},
         tuple(dict.fromkeys(builder.questions)),
+        infinite,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,28 @@ def float_ops(
         common: attributes that all ops get.
     """
     return _numbered(node.name, nodes, _parts(node, inputs, tensors, common))
+
+
+def with_infinities(ops: Sequence[Op], outputs: Iterable[str]) -> list[Op]:
+    """Return operations of which those put -inf that a mask puts into these outputs, in place of the least float32
+    number.
+
+    Args:
+        ops: of a program, in order.
+        outputs: names of outputs whose fills are read for nothing else.
+    """
+    made = {op.name: op for op in ops}
+    for output in outputs:
+        at = made.get(output)
+        while at is not None and at.kind in ENDS:
+            if at.kind == "float.masked_fill" and at.attrs["value"] == LOWEST:
+                made[at.name] = replace(at, attrs={**at.attrs, "value": -math.inf})
+            at = made.get(at.inputs[0])
+    return [made[op.name] for op in ops]
+
+
+ENDS = frozenset({"reshape", "permute", "expand", "slice", "float.log_softmax", "float.masked_fill"})
+"""Kinds of operations behind which what is -inf in their first operand is -inf, or left out."""
 
 
 def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], common: dict[str, Any]) -> list[Op]:

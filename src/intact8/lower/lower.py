@@ -15,7 +15,7 @@ from intact8.capture.graph import Node
 from intact8.errors import ProgramError
 from intact8.golden import with_golden
 from intact8.lower.dynamic_weight_only import float_result_ops
-from intact8.lower.float_islands import float_ops
+from intact8.lower.float_islands import float_ops, with_infinities
 from intact8.opset import KINDS
 from intact8.opset.op import Op, Tensor
 from intact8.opset.resize import as_known
@@ -79,9 +79,10 @@ def draft(sim: Simulation) -> Program:
                 for op in made[:-1]:
                     tensors[op.name] = Tensor(op.name, "float32", shape)
             tensors[node.name] = _tensor(node, sim.point(node.name))
+    infinite = [alias.get(name, name) for i, name in enumerate(sim.graph.outputs) if i in sim.captured.infinite]
     program = Program(
         tensors=tensors,
-        ops=tuple(ops),
+        ops=tuple(with_infinities(ops, infinite)),
         inputs=tuple(sim.graph.inputs),
         outputs=tuple(alias.get(n, n) for n in sim.graph.outputs),
         structure=sim.graph.structure,
