@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import intact8
 from intact8.capture import capture
 from intact8.engines import available_engines
-from intact8.errors import CaptureWarning, InputError
+from intact8.errors import AccuracyWarning, CaptureWarning, InputError
 
 from .helpers import assert_same, check
 
@@ -150,6 +150,56 @@ def test_samples_along_dimension_1_that_are_fixed_are_warned_of() -> None:
     with pytest.warns(CaptureWarning, match="no other batch size: samples are along dimension 1 of x, and .* be 8"):
         sim = intact8.prepare(Normed().eval(), torch.randn(5, 8, 8))
     assert sim.graph.nodes["x"].shape == (None, 8, 8)
+
+
+class OfRows(nn.Module):
+    """A function of rows behind a layer."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(6, 8), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer(x).relu())
+
+
+@pytest.mark.parametrize(
+    "halves",
+    [lambda y: y.view(2, len(y) // 2, 8).sum(0), lambda y: y.unflatten(0, (2, -1)).mean(0)],
+    ids=["view", "unflatten"],
+)
+def test_samples_that_are_taken_apart_otherwise_than_they_lie_are_of_one_number(
+    halves: Callable[[Tensor], Tensor],
+) -> None:
+    torch.manual_seed(0)
+    model, x = OfRows(halves).eval(), torch.randn(8, 6)
+    with pytest.warns(CaptureWarning, match="no other batch size: .* divides the samples of a batch into groups"):
+        sim = intact8.prepare(model, x)
+    intact8.calibrate(sim, [x] * 8)
+    program = intact8.convert(sim)
+    assert float((program.run(x) - model(x)).detach().norm() / model(x).norm()) < 0.1
+    assert intact8.verify(program, x, engines=ENGINES).exact
+
+
+def test_a_convolution_over_the_rows_of_a_recording_takes_any_number_of_them() -> None:
+    torch.manual_seed(0)
+    along = nn.Conv1d(8, 8, 3, padding=1)
+    model = OfRows(lambda y: along(y.t()[None])[0].t()).eval()
+    program = intact8.quantize(model, [torch.randn(8, 6) for _ in range(8)])
+    for rows in (1, 5, 20):
+        x = torch.randn(rows, 6)
+        assert float((program.run(x) - model(x)).detach().norm() / model(x).norm()) < 0.1
+        assert intact8.verify(program, x, engines=ENGINES).exact
+
+
+def test_samples_that_depend_on_one_another_are_compared_as_they_came() -> None:
+    torch.manual_seed(0)
+    model = OfRows(lambda y: y * y.softmax(0)).eval()
+    sim = intact8.prepare(model, torch.randn(16, 6))
+    assert sim.graph.mixes_samples and not sim.quantized_graph.batched
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        intact8.calibrate(sim, [torch.randn(16, 6) for _ in range(3)])
 
 
 class Turned(nn.Module):

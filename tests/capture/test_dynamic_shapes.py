@@ -595,6 +595,7 @@ TAKEN: dict[str, Any] = {
     "relative shift": lambda y: (
         F.pad(y @ y.mT, (1, 0)).view(len(y), y.shape[1] + 1, y.shape[1])[:, 1:].view(len(y), y.shape[1], -1) @ y
     ),
+    "written between its ends": lambda y: written_between(torch.zeros_like(y), y),
     "frames at equal distances": lambda y: y[:, torch.linspace(0, y.shape[1] - 1, 5).long()],
     "by its logarithm": lambda y: y / math.log(y.shape[1]) + y * math.log2(y.shape[1]) * math.log1p(y.shape[1]),
     "by the largest of three": lambda y: y * max(1.0, y.shape[1] / 7, y.shape[1] / 5 - 0.5),
@@ -604,6 +605,15 @@ TAKEN: dict[str, Any] = {
     ),
     "joined windows": lambda y: F.pad(y, (0, 0, 0, -y.shape[1] % 3)).unflatten(1, (-1, 3)).mean(2),
 }
+
+
+def written_between(z: Tensor, y: Tensor) -> Tensor:
+    z[:, 2:] = y[:, :-2]
+    z[:, :-1] += y[:, 1:]
+    z[:, 0] = y[:, -1]
+    z[:, -1] += 1
+    z[:, 1:, :3] *= 2
+    return z
 
 
 @pytest.mark.parametrize("take", TAKEN)

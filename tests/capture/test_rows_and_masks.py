@@ -164,6 +164,18 @@ def experts_added(x: Tensor) -> Tensor:
     return y
 
 
+def experts_of_one_more_dimension(x: Tensor) -> Tensor:
+    """As in Mixtral."""
+    share, chosen = torch.topk(F.softmax(x[:, :4], 1, dtype=torch.float), 2, -1)
+    share /= share.sum(-1, keepdim=True)
+    y, masks = torch.zeros_like(x), F.one_hot(chosen, 4).permute(2, 1, 0)
+    for mask, weight in zip(masks, WEIGHTS, strict=True):
+        k, row = torch.where(mask)
+        z = F.gelu(F.linear(x[None, row].reshape(-1, 8), weight)) * share[row, k, None]
+        y.index_add_(0, row, z.to(x.dtype))
+    return y
+
+
 def layers_of_rows(x: Tensor) -> Tensor:
     y, mask = x * 1, x[:, 0] > 0
     z = F.layer_norm(F.linear(x[mask], WEIGHTS[0], WEIGHTS[1, 0]), (8,)) @ WEIGHTS[1]
@@ -206,6 +218,7 @@ def numbers_in_places(x: Tensor) -> Tensor:
 CHOSEN = [
     experts,
     experts_added,
+    experts_of_one_more_dimension,
     layers_of_rows,
     logarithms_of_layers,
     places_of_rows,

@@ -90,10 +90,41 @@ def _permuted(like: Node, x: Node, order: list[int]) -> Node:
 def write_whole(gm: GraphModule) -> None:
     """Compute for all elements what is computed for those of a mask, where they come back to its places."""
     for node in [*gm.graph.nodes]:
+        if node.target is aten.index.Tensor:
+            _without_first(node)
+    for node in [*gm.graph.nodes]:
         if node.target is aten.index.Tensor or node.target in WRITES:
             choice = _choice(node)
             if choice is not None and not written(choice.mask) and (found := _between(node, choice)) is not None:
                 _rewrite(gm, choice.mask, found)
+
+
+def _without_first(node: Node) -> None:
+    """Take ``x[None, i].reshape(-1, d)`` for the ``x[i]`` that it is."""
+    given, indices = node.args[0], node.args[1]
+    plain = isinstance(given, Node) and given.target is aten.unsqueeze.default and given.args[1] == 0
+    if not plain or not isinstance(indices, (list, tuple)) or len(indices) != 2 or indices[0] is not None:
+        return
+    assert isinstance(given, Node)
+    of: Any = given.args[0]
+    readers = [user for user in node.users if not only_checked(user)]
+    sizes = [*of.meta["val"].shape[1:]]
+    if (
+        not readers
+        or _rank(indices[1]) != 1
+        or any(
+            user.target not in (aten.reshape.default, aten.view.default)
+            or user.args[0] is not node
+            or [*user.meta["val"].shape[1:]] != sizes
+            for user in readers
+        )
+    ):
+        return
+    rows = added_like(node, aten.index.Tensor, of, [indices[1]])
+    for user in readers:
+        user.replace_all_uses_with(rows)
+        erase_with_users(user)
+    erase_with_users(node)
 
 
 def _choice(node: Node) -> Choice | None:

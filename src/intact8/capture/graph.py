@@ -39,7 +39,7 @@ from intact8.arithmetic.dimensions import Dim, SizeError, fits, has_names, measu
 from intact8.capture.operations import FLOAT_KINDS, INTEGER_KINDS
 from intact8.errors import InputError
 from intact8.opset.kind import Kind
-from intact8.opset.op import INTERPOLATING
+from intact8.opset.op import INTERPOLATING, Op, Tensor
 
 
 def unique(name: str, taken: Container[str]) -> str:
@@ -108,6 +108,17 @@ class Node:
         return list(self.source) or [self.name]
 
 
+def _works_along_batch(node: Node, given: Node) -> bool:
+    """Return whether elements of an operand that differ in the batch dimension meet, or move along it."""
+    kind = FLOAT_KINDS.get(node.op)
+    if kind is None or None not in given.shape:
+        return False
+    if node.op == "reduce" and node.attrs.get("dims") == []:
+        return True
+    op, operand = Op(node.name, kind.name, (), node.attrs), Tensor(given.name, given.dtype, given.shape)
+    return kind.works_along(op, operand, given.shape.index(None))
+
+
 @dataclass
 class Graph:
     """Nodes in execution order, with the network's inputs and outputs.
@@ -170,6 +181,11 @@ class Graph:
             for name in node.inputs:
                 out[name].append(node.name)
         return out
+
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether an operation works along the batch, as a softmax over samples does."""
+        return any(_works_along_batch(node, self.nodes[name]) for node in self for name in node.inputs)
 
     def held(self) -> frozenset[str]:
         """Return the names of what depends on no input: constants, and what is computed of them alone."""

@@ -13,7 +13,7 @@ import torch
 from sympy import sympify
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim, divided, multiplied
+from intact8.arithmetic.dimensions import Dim, divided, less, multiplied
 from intact8.capture.aten_call import Call, Shape, Value, handles
 from intact8.capture.constants import mapped
 from intact8.capture.ops_index import MAX_PIECES, gather
@@ -129,12 +129,16 @@ def _most_pieces(given: Sequence[Any]) -> int:
 
 
 def put_between(c: Call, most: int) -> Value | None:
-    """Record a part that is put into a dimension of fixed size that is not the batch, where others may change; None for
-    other operators."""
+    """Record a part that is put into all of a dimension, or into one that is not the batch, where others may change;
+    None for other operators."""
     if c.op.removesuffix("_copy") not in ("select_scatter", "slice_scatter"):
         return None
     x, part = c.value(c["self"]), c.value(c["src"])
     shape, axis = c.shape(x), c.axis(c["dim"], x)
+    if c.op.startswith("slice") and _is_whole(c["start"] or 0, c["end"], c["step"]):
+        return part  # as along the batch
+    if isinstance(shape[axis], str):
+        return _put_into_changing(c, x, part, axis)
     (length,) = c.static(shape[axis])
     if c.op == "select_scatter":
         start = c["index"] % length
@@ -150,6 +154,29 @@ def put_between(c: Call, most: int) -> Value | None:
     parts = [cut(c, x, axis, 0, start)] if start else []
     parts += [part, *([cut(c, x, axis, end, length)] if end < length else [])]
     return part if len(parts) == 1 else concatenated(c, parts, axis)
+
+
+def _is_whole(start: Any, end: Any, step: Any) -> bool:
+    """Return whether places from ``start`` to before ``end`` are all that there are."""
+    last = end is None or (isinstance(end, int) and end >= WHOLE)
+    return isinstance(start, int) and start == 0 and last and step == 1
+
+
+def _put_into_changing(c: Call, x: Value, part: Value, axis: int) -> Value:
+    """Record a part that is put into a dimension that changes, between places that are counted from its ends."""
+    shape, length = c.shape(x), c.shape(x)[axis]
+    assert isinstance(length, str)
+    if c.op.startswith("select"):
+        ends: list[Any] = [c["index"], c["index"] + 1 or WHOLE]
+        part = c.reshape(part, [1 if a == axis else n for a, n in enumerate(shape)])
+    else:
+        ends = [c["start"] or 0, WHOLE if c["end"] is None else c["end"]]
+    if not all(isinstance(n, int) for n in ends) or c.args.get("step", 1) != 1:
+        c.static(length)
+    start, end = (less(length, -n) if n < 0 else length if n >= WHOLE else n for n in ends)
+    before = [] if start == 0 else [cut(c, x, axis, 0, start)]
+    behind = [] if end == length else [cut(c, x, axis, end, WHOLE)]
+    return part if not before and not behind else concatenated(c, [*before, part, *behind], axis)
 
 
 def of_each_sample(c: Call, sizes: list[list[int]]) -> Tensor:

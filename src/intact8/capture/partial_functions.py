@@ -40,11 +40,15 @@ POSITIVE = {"mean", "var", "std", "sqrt", "norm", "linalg_vector_norm", "abs", "
 NOTS = (aten.bitwise_not.default, aten.logical_not.default)
 
 
+CASTS = (aten.to.dtype, aten._to_copy.default, aten.type_as.default)
+"""Operators that give the same numbers in another type."""
+
+
 def elementwise(node: Node) -> bool:
     """Return whether an operator works on each element alone, as torch knows or we do."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    return torch.Tag.pointwise in node.target.tags or _function(node) in FIRST | SECOND
+    return torch.Tag.pointwise in node.target.tags or _function(node) in FIRST | SECOND or node.target in CASTS
 
 
 def partial_argument(node: Node) -> int | None:

@@ -81,8 +81,9 @@ class QuantizedGraph:
 
     @property
     def batched(self) -> bool:
-        """Whether dimension 0 of every input is the batch."""
-        return self.graph.dynamic_batch and all(self.graph.nodes[n].shape[:1] == (None,) for n in self.graph.inputs)
+        """Whether dimension 0 of every input is the batch, of which no sample depends on another."""
+        first = all(self.graph.nodes[n].shape[:1] == (None,) for n in self.graph.inputs)
+        return self.graph.dynamic_batch and first and not self.graph.mixes_samples
 
     @property
     def all_weight_points(self) -> dict[str, WeightPoint]:
