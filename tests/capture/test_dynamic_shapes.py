@@ -608,7 +608,7 @@ TAKEN: dict[str, Any] = {
 
 
 def written_between(z: Tensor, y: Tensor) -> Tensor:
-    z[:, 2:] = y[:, :-2]
+    z[:, 1:] = y[:, :-1]
     z[:, :-1] += y[:, 1:]
     z[:, 0] = y[:, -1]
     z[:, -1] += 1
