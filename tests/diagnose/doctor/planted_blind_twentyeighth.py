@@ -611,12 +611,6 @@ SOUND: dict[str, Callable[[], Case]] = {
 plant, right = asking(Case, FAULTS, build)
 
 MISSED: dict[str, str] = {
-    "tooth_slimmed_the_other_way": "an activation left out gives a little back, and is named before channels of zeros",
-    "pulse_answers_in_beats": "channels that are dead in the sound network, too, come before answers in other units",
-    "street_bands_up_to_another_frequency": "bands of other frequencies are not tried",
     "playlist_packed_in_another_order": "orders of packed projections are tried for one layer, not for all at once",
-    "report_never_set_to_evaluation": "a function that drops out where training is on is no module",
-    "pulse_folded_and_the_norm_left": "a wrong network is named before the layer, which is the second",
-    "profile_steps_of_a_thousand": "the place is the cast of the input, and not the input",
 }
 """What the doctor says something else of, and why."""

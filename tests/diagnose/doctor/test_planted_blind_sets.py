@@ -35,6 +35,7 @@ from tests.diagnose.doctor import (
     planted_blind_twentyfifth,
     planted_blind_twentyfirst,
     planted_blind_twentyfourth,
+    planted_blind_twentyninth,
     planted_blind_twentysecond,
     planted_blind_twentyseventh,
     planted_blind_twentysixth,
@@ -67,6 +68,7 @@ SETS = (
     planted_blind_twentysixth,
     planted_blind_twentyseventh,
     planted_blind_twentyeighth,
+    planted_blind_twentyninth,
 )
 
 

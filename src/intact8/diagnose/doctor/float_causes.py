@@ -104,7 +104,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
     apart = [f for f in findings if not (grown and f.cause in COMPENSATING)]  # a scale may make up for what has grown
     explained = any("recovers" in f.evidence for f in apart)
     told = any({"explains", "healed"} & f.evidence.keys() for f in findings)
-    printed = any(f.cause == "stale_batch_norm" and "recovers" not in f.evidence for f in findings)
+    stale = [f for f in findings if f.cause == "stale_batch_norm" and "recovers" not in f.evidence]
+    printed, earliest = bool(stale), min((places.get(f.place, len(places)) for f in stale), default=len(places))
     whole = recovers <= MOST and (len(layers) > 2 or explained) and not seen and not told
     given = {f.place == NETWORK: f.evidence["accuracy"][1] for f in findings if "accuracy" in f.evidence}
     # It is the inputs that come first of all, unless a layer put right makes a batch norm see what it saw in training.
@@ -134,7 +135,9 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             # What weights and results themselves show comes before a scale, unless that gives nearly all back.
             part = printed and recovers <= NEARLY_ALL and "weights" not in finding.evidence
             inferred = finding.cause == "wrong_scale" and (grown or part)
-            inferred |= told and printed and recovers <= MOST
+            # Of another setting before all of them, statistics that do not fit are what follows.
+            follows = finding.cause == "wrong_setting" and places.get(finding.place, len(places)) < earliest
+            inferred |= told and printed and recovers <= MOST and not follows
             told &= not inferred
             return 1, -1 if told else len(places) if inferred else places.get(finding.place, len(places)), kind
         return (0 if whole else 2), kind, 0

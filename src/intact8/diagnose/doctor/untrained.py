@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.recurrent import GATES
-from intact8.capture.graph import Node
+from intact8.capture.graph import Graph, Node
+from intact8.capture.operations import TRANSITIONS
 from intact8.diagnose.doctor.exploded import norms, weight_finding
 from intact8.diagnose.doctor.float_causes import LEAST, TRAIN_ON
 from intact8.diagnose.doctor.repair import kind_of
@@ -86,7 +87,7 @@ def untrained(sim: Simulation) -> list[Finding]:
     ]
     found += _emptied(sim, {f.place for f in found})
     found = [replace(f, severity="warning") for f in found] + [
-        replace(f, severity="note") for f in (*_untouched(sim), *_tables_as_begun(sim))
+        replace(f, severity="note") for f in (*_untouched(sim), *_tables_as_begun(sim), *_pruned(sim))
     ]
     return [replace(f, remedy=f"load the trained weights; {TRAIN_ON}") for f in found]
 
@@ -113,6 +114,8 @@ def _of_length_one(sim: Simulation) -> list[Finding]:
     found = []
     for name, weight in layers.items():
         rows = sim.tensors[weight].detach().double().flatten(1)
+        if _reads_unit_vectors(sim.graph, name):  # its results are cosines by design
+            continue
         lengths = rows.norm(dim=1)
         if int((lengths == 0).sum()) <= 1:  # the row of padding
             lengths = lengths[lengths > 0]
@@ -120,6 +123,38 @@ def _of_length_one(sim: Simulation) -> list[Finding]:
             message = f"every row of {weight} has the length 1, as where weight normalization's lengths are lost"
             found.append(weight_finding("wrong_weights", name, message, lengths=1.0))
     return found if 2 * len(found) < len(layers) else []
+
+
+def _reads_unit_vectors(graph: Graph, name: str) -> bool:
+    """Return whether a layer reads vectors that are divided by their own lengths."""
+
+    def behind(node: Node, through: Collection[str]) -> Node:
+        while node.inputs and (node.moves or node.op in through):
+            node = graph.nodes[node.inputs[0]]
+        return node
+
+    node = behind(graph.nodes[graph.nodes[name].inputs[0]], TRANSITIONS | {"dropout"})
+    if node.op != "div" or len(node.inputs) != 2:
+        return False
+    length = behind(graph.nodes[node.inputs[1]], TRANSITIONS | {"clamp", "table", "unary", "affine_scalar", "maximum"})
+    return length.op == "reduce"
+
+
+MOSTLY_ZERO, HARDLY_ZERO = 0.7, 0.1
+"""Shares of zeros among weights from which a layer was pruned, and up to which one was not."""
+
+
+def _pruned(sim: Simulation) -> list[Finding]:
+    """Return notes of layers most of whose weights are 0, where most layers have none: they were pruned."""
+    layers = {n.name: n.params["weight"] for n in sim.graph if n.op in ("conv", "linear") and "weight" in n.params}
+    shares = {name: float((sim.tensors[weight] == 0).double().mean()) for name, weight in layers.items()}
+    if 2 * sum(share <= HARDLY_ZERO for share in shares.values()) <= len(shares):
+        return []
+    return [
+        weight_finding("wrong_weights", name, f"{share:.0%} of its weights are 0, as after pruning", zeros=share)
+        for name, share in shares.items()
+        if MOSTLY_ZERO <= share < 1 and sim.tensors[layers[name]].numel() >= LEAST
+    ]
 
 
 def _unlike_trained(sim: Simulation, finding: Finding, untrained: Collection[str]) -> Finding:
