@@ -73,7 +73,8 @@ def _unsure(
     exact = {*program.inputs, *exact_tensors(program)}
     first = [op.name for op in program.islands() if exact.issuperset(op.inputs)]
     unsure, random = set[str](), np.random.default_rng(0)
-    if not any(op.kind in JUMPS for op in program.ops):
+    behind = [op for op in program.ops if op.kind in JUMPS and not exact.issuperset(op.inputs)]
+    if not behind or exact.issuperset(program.outputs):
         return unsure
     for (pattern, seed), values in zip(kept, found, strict=True):
         feed = {name: _jittered(values[name], random) for name in first}

@@ -220,7 +220,7 @@ class Call:
             raise self.error(f"arithmetic in {kind}", why=why, remedy="convert first: x.long() or x.float()")
         given = [self.value(v) for v in inputs]
         if op in OVER_PLACES and None in self.shape(given[0])[2:]:
-            raise self.mixes(f"a {op} over several samples", why="the batch is where its input has places")
+            raise self.mixes(f"{op} over several samples", why="the batch is where its input has places")
         dtypes = [self.dtype(v) for v in given]
         found = taken_as(op, dtypes, kind, attrs)
         if found is None:

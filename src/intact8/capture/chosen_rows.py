@@ -108,14 +108,14 @@ def _without_first(node: Node) -> None:
     assert isinstance(given, Node)
     of: Any = given.args[0]
     readers = [user for user in node.users if not only_checked(user)]
-    sizes = [*of.meta["val"].shape[1:]]
+    sizes = [*map(str, of.meta["val"].shape[1:])]  # symbols are not compared, which would limit them
     if (
         not readers
         or _rank(indices[1]) != 1
         or any(
             user.target not in (aten.reshape.default, aten.view.default)
             or user.args[0] is not node
-            or [*user.meta["val"].shape[1:]] != sizes
+            or [*map(str, user.meta["val"].shape[1:])] != sizes
             for user in readers
         )
     ):

@@ -32,18 +32,29 @@ def infinite_outputs(nodes: Mapping[str, Node], filled: Iterable[str], outputs: 
     for node in nodes.values():
         for given in node.inputs:
             users[given].append(node.name)
-    found: set[str] = set()
+    found, read = set[str](), set[str]()
     for name in filled:
         pending, behind = [name], {name}
         while pending:
             at = pending.pop()
             if any(nodes[user].op not in ENDS or nodes[user].inputs[0] != at for user in users[at]):
+                read.add(name)
                 break
             pending += users[at]
             behind.update(users[at])
         else:
             found |= behind
-    return tuple(position for position, output in enumerate(outputs) if output in found)
+
+    def sources(name: str) -> set[str]:
+        """Return what an output is made of in the same places."""
+        made = {name}
+        while nodes[name].op in ENDS:
+            name = nodes[name].inputs[0]
+            made.add(name)
+        return made
+
+    # Where one of several masks is read for something else, too, the least number stays in all of them.
+    return tuple(i for i, output in enumerate(outputs) if output in found and not read & sources(output))
 
 
 def undefined(c: Call, name: str) -> Value | None:

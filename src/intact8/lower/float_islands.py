@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
+from intact8.capture.masked_rows import ENDS
 from intact8.capture.operations import FLOAT_KINDS, FUSED
 from intact8.opset.op import Op
 from intact8.program.names import part_name
@@ -37,24 +38,29 @@ def float_ops(
 
 def with_infinities(ops: Sequence[Op], outputs: Iterable[str]) -> list[Op]:
     """Return operations of which those put -inf that a mask puts into these outputs, in place of the least float32
-    number.
+    number, where nothing else reads it.
 
     Args:
         ops: of a program, in order.
-        outputs: names of outputs whose fills are read for nothing else.
+        outputs: names of the outputs.
     """
-    made = {op.name: op for op in ops}
+    made, readers = {op.name: op for op in ops}, dict[str, list[Op]]()
+    for op in ops:
+        for name in op.inputs:
+            readers.setdefault(name, []).append(op)
+    ends = {FLOAT_KINDS[op].name for op in ENDS}
+
+    def is_returned(name: str) -> bool:
+        """Return whether a result is read for outputs only."""
+        return all(op.kind in ends and op.inputs[0] == name and is_returned(op.name) for op in readers.get(name, ()))
+
     for output in outputs:
         at = made.get(output)
-        while at is not None and at.kind in ENDS:
+        while at is not None and at.kind in ends and is_returned(at.name):
             if at.kind == "float.masked_fill" and at.attrs["value"] == LOWEST:
                 made[at.name] = replace(at, attrs={**at.attrs, "value": -math.inf})
             at = made.get(at.inputs[0])
     return [made[op.name] for op in ops]
-
-
-ENDS = frozenset({"reshape", "permute", "expand", "slice", "float.log_softmax", "float.masked_fill"})
-"""Kinds of operations behind which what is -inf in their first operand is -inf, or left out."""
 
 
 def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], common: dict[str, Any]) -> list[Op]:
