@@ -181,6 +181,22 @@ def test_samples_that_are_taken_apart_otherwise_than_they_lie_are_of_one_number(
     assert intact8.verify(program, x, engines=ENGINES).exact
 
 
+def columns_written_in_place(y: Tensor) -> Tensor:
+    with torch.no_grad():
+        for column in y.unbind(1)[:2]:
+            column.add_(1)
+    return y
+
+
+def test_a_batch_of_which_torch_makes_a_number_is_warned_of() -> None:
+    with pytest.warns(CaptureWarning, match="no other batch size: torch.export makes a number of it"):
+        intact8.prepare(OfRows(columns_written_in_place).eval(), torch.randn(8, 6))
+    with warnings.catch_warnings():  # numbers have no batch, and rows of any number are no fixed one
+        warnings.simplefilter("error", CaptureWarning)
+        intact8.prepare(nn.ReLU(), torch.tensor(0.5))
+        intact8.quantize(OfRows(lambda y: y - y.roll(1, 0)).eval(), [torch.randn(n, 6) for n in (8, 5, 8)])
+
+
 def test_a_convolution_over_the_rows_of_a_recording_takes_any_number_of_them() -> None:
     torch.manual_seed(0)
     along = nn.Conv1d(8, 8, 3, padding=1)

@@ -395,7 +395,9 @@ def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int,
         except (BatchError, InternalError) as error:
             reason = str(error)
         else:
-            if not captured.graph.dynamic_batch and not any(note.startswith(FIXED_BATCH) for note in captured.notes):
+            sizes = [size for n in captured.graph.inputs for size in captured.graph.nodes[n].shape[:1]]
+            untold = not any(note.startswith(FIXED_BATCH) for note in captured.notes)
+            if untold and sizes and all(isinstance(size, int) for size in sizes):
                 why = "torch.export makes a number of it, as where several views of a tensor are written into in place"
                 return replace(captured, notes=(*captured.notes, f"{FIXED_BATCH}: {why}"))
             if second is None or not _steps_change(captured.graph):

@@ -304,6 +304,7 @@ def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: f
     if facts["zero_point_gain_db"] >= 0.7 * facts["range_gain_db"]:
         text = f"{said}; its zero point is {facts['zero_point']}, {facts['better_zero_point']} were better; {where}"
         return Cause("zero_point", site.name, text, "observe it instead", facts)
+    remedy = 'observer = "mse"' if origin == "observer" else "observe it instead"
     if facts["clip_share_of_error"] > 0.5:
         text = f"{said}; it clips {facts['clipped']:.2%} of the values; {where}"
         beyond = facts["samples_beyond"]
@@ -312,9 +313,8 @@ def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: f
             text += (
                 f"; {beyond} of {facts['samples'][0]} samples reach further than in calibration, as some do by chance"
             )
-        return Cause("clipped_range", _place(sim, site, sites), text, 'observer = "mse"', facts, chance)
+        return Cause("clipped_range", _place(sim, site, sites), text, remedy, facts, chance)
     name = "wide_range" if origin != "observer" else "heavy_tail"
-    remedy = "observe it instead" if origin != "observer" else 'observer = "mse"'
     return Cause(name, _place(sim, site, sites), f"{said}; {where}", remedy, facts)
 
 

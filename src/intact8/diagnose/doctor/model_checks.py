@@ -39,10 +39,10 @@ def training_mode(model: nn.Module) -> list[Finding]:
     names = in_training_mode(model)
     if not names:
         return []
+    more = f", and {len(names) - 1} further batch norms and dropouts" if len(names) > 1 else ""
     message = (
-        f"{len(names)} batch norms and dropouts are in training mode, {names[0] or 'the model itself'} first: what the "
-        "float network answers is random, or depends on the other samples of the batch; it was examined in evaluation "
-        "mode"
+        f"{names[0] or 'the model itself'} is in training mode{more}: what the float network answers is random, or "
+        "depends on the other samples of the batch; it was examined in evaluation mode"
     )
     return [
         Finding("training_mode", NETWORK, "error", message, "call model.eval() first", evidence={"modules": names[:10]})
