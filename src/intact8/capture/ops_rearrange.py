@@ -17,7 +17,7 @@ from intact8.arithmetic.dimensions import Dim, divided, less, multiplied
 from intact8.capture.aten_call import Call, Shape, Value, handles
 from intact8.capture.constants import mapped
 from intact8.capture.ops_index import MAX_PIECES, gather
-from intact8.capture.ops_shape import WHOLE, concatenated, cut, permuted
+from intact8.capture.ops_shape import WHOLE, concatenated, cut, is_whole, permuted
 
 
 @handles("roll")
@@ -135,7 +135,7 @@ def put_between(c: Call, most: int) -> Value | None:
         return None
     x, part = c.value(c["self"]), c.value(c["src"])
     shape, axis = c.shape(x), c.axis(c["dim"], x)
-    if c.op.startswith("slice") and _is_whole(c["start"] or 0, c["end"], c["step"]):
+    if c.op.startswith("slice") and is_whole(c["start"], c["end"], c["step"]):
         return part  # as along the batch
     if isinstance(shape[axis], str):
         return _put_into_changing(c, x, part, axis)
@@ -154,12 +154,6 @@ def put_between(c: Call, most: int) -> Value | None:
     parts = [cut(c, x, axis, 0, start)] if start else []
     parts += [part, *([cut(c, x, axis, end, length)] if end < length else [])]
     return part if len(parts) == 1 else concatenated(c, parts, axis)
-
-
-def _is_whole(start: Any, end: Any, step: Any) -> bool:
-    """Return whether places from ``start`` to before ``end`` are all that there are."""
-    last = end is None or (isinstance(end, int) and end >= WHOLE)
-    return isinstance(start, int) and start == 0 and last and step == 1
 
 
 def _put_into_changing(c: Call, x: Value, part: Value, axis: int) -> Value:

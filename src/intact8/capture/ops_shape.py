@@ -82,6 +82,13 @@ def spatial(value: Any, n: int) -> list[int]:
     return [int(v) for v in (items * n if len(items) == 1 else items)]
 
 
+def is_whole(start: Any, end: Any, step: Any) -> bool:
+    """Return whether places from ``start`` (None: 0) to before ``end`` (None: the last) are all that there are."""
+    first = start is None or (isinstance(start, int) and start == 0)
+    last = end is None or (isinstance(end, int) and end >= WHOLE)
+    return bool(first and last and step == 1)
+
+
 def cut(c: Call, x: Value, axis: int, start: int | str, end: int | str, step: int = 1) -> Value:
     """Record a slice with bounds inside the length; the whole length needs no operation."""
     length = c.shape(x)[axis]

@@ -20,7 +20,7 @@ from intact8.arithmetic.dimensions import Dim, added
 from intact8.capture.aten_call import Call, Prefix, Value
 from intact8.capture.constants import leaves
 from intact8.capture.fx_nodes import written
-from intact8.capture.ops_shape import WHOLE, over_samples
+from intact8.capture.ops_shape import is_whole, over_samples
 
 if TYPE_CHECKING:
     from intact8.capture.interpreter import Builder
@@ -71,7 +71,7 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
     if starts is None:
         return None
     if call.op == "slice" and starts[call.axis(call["dim"], call["self"])]:
-        return call["self"] if not call["start"] and (call["end"] or WHOLE) >= WHOLE else None
+        return call["self"] if is_whole(call["start"], call["end"], call["step"]) else None
     sizes = {symbol: _largest(builder, symbol) for symbol in builder.symbols}
 
     def concrete(arg: Any) -> Any:
@@ -208,9 +208,9 @@ def _mixes_places(call: Call) -> bool:
         parts = [x for x in call["tensors"] if isinstance(x, Prefix)]
         return any(not isinstance(x.dims[call["dim"]], int) for x in parts)
     if call.op in ("slice_scatter", "select_scatter"):
-        whole = call.op == "slice_scatter" and not call["start"] and (call["end"] or WHOLE) >= WHOLE
+        whole = call.op == "slice_scatter" and is_whole(call["start"], call["end"], call["step"])
         length = call.builder.expression(call.fx.meta["val"].shape[call["dim"]])
-        return not isinstance(length, int) and not (whole and call["step"] == 1)
+        return not isinstance(length, int) and not whole
     return False
 
 
