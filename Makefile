@@ -85,8 +85,10 @@ libintact8:
 proofs:
 	cd proofs && for file in $$(grep '[.]v$$' _CoqProject); do coqc -q -Q . Intact $$file || exit 1; done
 
+# A Python's own pip may be years old: that of Python 3.11 takes half a minute longer to choose versions.
 $(VENV)/.created: Makefile
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.created $(INPUTS)

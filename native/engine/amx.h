@@ -8,11 +8,11 @@
 
 #if defined(__has_feature)
 #if __has_feature(memory_sanitizer)
-#define TILES_ARE_UNSEEN 1 /* it does not know that inline assembly stores sums */
+#define WITHOUT_AMX_KERNELS 1 /* it does not know that inline assembly stores sums */
 #endif
 #endif
 
-#if !TILES_ARE_UNSEEN && defined(__linux__) && defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
+#if !WITHOUT_AMX_KERNELS && defined(__linux__) && defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : defined(__GNUC__) && __GNUC__ >= 11)
 #define HAS_AMX_KERNELS 1
 #include "avx512.h"
 

@@ -117,8 +117,8 @@ VNNI_INLINE int evenly_apart(const panel *p, isize i, const int count) {
 }
 
 /* Has `count` places of results fetched, `bytes` from one to the next, and the residuals that are added there; they may lie
-   beyond the last one. No part of its callers, which need the registers for addresses. */
-static __attribute__((noinline)) void fetch_results(const uint8_t *y, const uint8_t *residual, isize bytes, isize count) {
+   beyond the last one. No part of its callers, which need the registers for addresses; unused where there are none. */
+static __attribute__((noinline, unused)) void fetch_results(const uint8_t *y, const uint8_t *residual, isize bytes, isize count) {
     for (isize at = 0; count > 0; count--, at += bytes) {
         __builtin_prefetch(y + at, 1);
         if (residual) __builtin_prefetch(residual + at);
