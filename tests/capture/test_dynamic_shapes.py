@@ -597,6 +597,9 @@ TAKEN: dict[str, Any] = {
     ),
     "written between its ends": lambda y: written_between(torch.zeros_like(y), y),
     "frames at equal distances": lambda y: y[:, torch.linspace(0, y.shape[1] - 1, 5).long()],
+    "pooled along one dimension": lambda y: (
+        F.adaptive_avg_pool2d(y[:, None], (1, None))[:, 0] + F.adaptive_avg_pool2d(y[:, None], (None, 1))[:, 0]
+    ),
     "by its logarithm": lambda y: y / math.log(y.shape[1]) + y * math.log2(y.shape[1]) * math.log1p(y.shape[1]),
     "by the largest of three": lambda y: y * max(1.0, y.shape[1] / 7, y.shape[1] / 5 - 0.5),
     "by a fraction from 1 on": lambda y: y * max(1.0, y.shape[1] / 7) * min(math.log(y.shape[1], 10), 1.0),

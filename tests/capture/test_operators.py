@@ -93,6 +93,7 @@ IMAGE = {
     "max_pool_dilated": lambda x, m: F.max_pool2d(x, 2, 1, dilation=2),
     "avg_pool": lambda x, m: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool2d(x, 2),
     "adaptive_avg_1": lambda x, m: F.adaptive_avg_pool2d(x, 1),
+    "adaptive_avg_rows": lambda x, m: F.adaptive_avg_pool2d(x, (None, 1)) + F.adaptive_avg_pool2d(x, (1, None)),
     "adaptive_avg_uneven": lambda x, m: F.adaptive_avg_pool2d(x, (4, 5)),
     "adaptive_avg_same": lambda x, m: F.adaptive_avg_pool2d(x, (6, 6)),
     "adaptive_max": lambda x, m: F.adaptive_max_pool2d(x, 1) + F.adaptive_max_pool2d(x, 3).sum((2, 3), keepdim=True),

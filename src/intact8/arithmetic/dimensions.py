@@ -490,7 +490,7 @@ def measure(shapes: Sequence[tuple[str, Sequence[Dim], Sequence[int]]], bounds: 
             continue  # what is computed of sizes that other dimensions tell: see below
         count, rest = divmod(size - more, times)
         if rest:
-            what = f"a multiple of {times}" + (f" and {more}" if more else "")
+            what = f"{more} more than a multiple of {times}" if more else f"a multiple of {times}"
             raise SizeError(f"a dimension of size {size} is not {what}", name, "pad, crop or resize the input")
         known, where = found.setdefault(of, (count, name))
         if known != count:

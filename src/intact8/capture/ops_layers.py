@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import divided, multiplied, names_of
+from intact8.arithmetic.dimensions import Dim, divided, multiplied, names_of
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import MAX_PIECES, gather, places_of_largest
 from intact8.capture.ops_shape import cut, grown, permuted, spatial
@@ -279,19 +279,26 @@ def avg_pool(c: Call) -> Value:
 
 @handles("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d")
 def adaptive_avg_pool(c: Call) -> Value:
-    """Record a mean where the output is 1 everywhere, nothing where the sizes agree."""
+    """Record a mean over the dimensions that become 1 where all others stay as they are, nothing where all do."""
     n, x = int(c.op.removeprefix("_")[17]), c.value(c["self"])
     if len(c.shape(x)) == n + 1:
         wanted = c.static(*c.out_shape[1:])
         y = c.emit("adaptive_avg_pool", alone(c, x), out=(c.out_shape[0], 1, *wanted), output_size=wanted)
         return c.reshape(y)
     x = batched(c, x, n + 2)
-    size, rank = list(c.out_shape[2:]), len(c.shape(x))
-    if size == [1] * (rank - 2):
-        return c.emit("mean", x, dims=list(range(2, rank)), keepdim=True)
-    if size == list(c.shape(x)[2:]):
+    size, before = list(c.out_shape[2:]), list(c.shape(x)[2:])
+    if size == before:
         return x
+    if (dims := made_one(before, size)) is not None:
+        return c.emit("mean", x, dims=dims, keepdim=True)
     return c.emit("adaptive_avg_pool", x, output_size=c.static(*size))
+
+
+def made_one(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
+    """Return the dimensions of images that pooling reduces to one element; None where it divides others."""
+    if any(size not in (1, known) for known, size in zip(before, after, strict=True)):
+        return None
+    return [axis for axis, size in enumerate(after, start=2) if size == 1]
 
 
 @handles("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
@@ -299,8 +306,9 @@ def adaptive_max_pool(c: Call) -> Any:
     """Record max pooling, dimension by dimension where windows are uneven: each of them is a slice of its own."""
     n, x = int(c.op[17]), c.value(c["self"])
     x = alone(c, x) if len(c.shape(x)) == n + 1 else batched(c, x, n + 2)
-    if list(c.out_shape[-n:]) == [1] * n and any(isinstance(size, str) for size in c.shape(x)[2:]):
-        dims, thin = list(range(2, n + 2)), (*c.shape(x)[:2], *[1] * n)
+    dims = made_one(c.shape(x)[2:], c.out_shape[-n:])
+    if dims is not None and any(isinstance(size, str) for size in c.shape(x)[2:]):
+        thin = (*c.shape(x)[:2], *c.out_shape[-n:])
         y = c.emit("reduce", x, out=thin, out_dtype=c.dtype(x), fn="amax", dims=dims, keepdim=True)
         return [c.reshape(y), None]
     size, given = c.static(*c.out_shape[-n:]), c.static(*c.shape(x)[2:])
