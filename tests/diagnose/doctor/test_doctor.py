@@ -340,3 +340,21 @@ def test_outlier_channels_behind_a_layer_norm_are_smoothed() -> None:
     assert (first.place, first.cause) == ("norm", "outlier_channel")
     assert report.recipe.smooth == "auto"
     assert report.outcome("after").noise < report.outcome("before").noise / 10
+
+
+def test_a_range_that_follows_a_fixed_one_is_not_to_blame() -> None:
+    class Cosines(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc, self.people = nn.Linear(8, 16), nn.Linear(16, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = 16.0 * self.people(self.fc(x).relu())
+            return y
+
+    x = torch.randn(256, 8)
+    recipe = intact8.Recipe(overrides={"people": {"activation": {"fixed": (0.001, 128)}}})
+    report = intact8.doctor(Cosines(), [x], calibration=[x], recipe=recipe, remedies=False, seconds=0)
+    first = report.findings[0]
+    assert (first.place, first.cause) == ("people", "clipped_range") and "mul" in first.message, str(report)

@@ -409,3 +409,31 @@ def test_maps_of_two_names_in_all_blocks() -> None:
                 layer.weight.copy_(layer.weight.T.clone())  # type: ignore[union-attr, operator]
     finding = Bed(net, x, y).said()
     assert "its weight is transposed, and so in 3 more places" in finding.message, str(finding)
+
+
+class Unlike(nn.Module):
+    """A layer, six of whose results become one thing, two another, and four nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.theta, self.behind, self.ahead = nn.Linear(8, 12), nn.Linear(6, 5), nn.Linear(2, 5)
+        for layer in (self.theta, self.behind, self.ahead):
+            nn.init.normal_(layer.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        theta = self.theta(x)
+        y: Tensor = self.behind(theta[:, None, :6].tanh())[:, 0] + self.ahead(theta[:, 10:].sigmoid())
+        return y
+
+
+def test_parts_of_unlike_lengths_in_another_order() -> None:
+    net = Unlike()
+    torch.manual_seed(1)
+    x = torch.randn(256, 8)
+    y = answered(net, x)
+    with torch.no_grad():
+        for parameter in net.theta.parameters():
+            parameter.copy_(torch.cat([parameter[10:], parameter[:10]]).clone())
+    finding = Bed(net, x, y).said()
+    assert finding.place == "theta" and "its parts, each of which is taken alone, lie in the order" in finding.message

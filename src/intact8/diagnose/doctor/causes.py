@@ -287,6 +287,11 @@ def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: f
         now = _range(facts["calibration_range"])
         text = f"its observer saw another network: calibration data now lies in {now}; {where}"
         return Cause("stale_range", site.name, text, "calibrate again, or freeze scales later in training", facts)
+    source = _written_before(sim, site.name) if origin == "foreign" else None
+    if source is not None:
+        text = f"its range is fixed, and {site.name}, its values times a number, follows it: there {where}"
+        clips = facts["clip_share_of_error"] > 0.5
+        return Cause("clipped_range" if clips else "wide_range", source, text, "observe it instead", facts)
     written = origin in ("observer", "fixed")  # for this point alone
     twin = None if written else _twin(sim, site.name, sites)
     if twin is not None:
@@ -356,6 +361,17 @@ def _joined_in(sim: Simulation, point: str) -> str | None:
     """Return the operation that joins tensors of one range; None for none or several."""
     joins = [n.name for n in sim.graph if n.op == "cat" and sim.placed.point_of.get(n.name) == point]
     return joins[0] if len(joins) == 1 else None
+
+
+def _written_before(sim: Simulation, name: str) -> str | None:
+    """Return the point with a range written by hand whose values times a number are those of a point; else None."""
+    node = sim.graph.nodes[sim.placed.points[name].tensors[0]]
+    while len(node.inputs) == 1 and (node.op in ("table", "affine_scalar", "dequantize", "quantize") or node.moves):
+        node = sim.graph.nodes[node.inputs[0]]
+        before = sim.placed.point_of.get(node.name)
+        if before is not None and before != name:
+            return before if sim.points[before].fixed else None
+    return None
 
 
 def _twin(sim: Simulation, name: str, sites: list[Measured]) -> str | None:

@@ -172,8 +172,10 @@ def proven(findings: Sequence[Finding], verdict: Sequence[Finding], answers: Ans
         if finding.evidence.get("untouched") and finding.place not in repaired:
             alone = bool(verdict) and answers is not None and not repaired and not shown_elsewhere
             suspects = {f.place for f in findings if f.cause in OF_LAYERS and f.severity != "note"} - {finding.place}
-            if not finding.evidence.get("alone") or (alone and not suspects and answers and answers.guesses):
+            if not finding.evidence.get("alone"):
                 out.append(replace(finding, severity="error") if alone else finding)
+            elif alone and not suspects and answers and (answers.guesses or answers.too_large >= TOO_LARGE):
+                out.append(replace(finding, severity="error" if answers.guesses else "warning"))
             continue
         if wrong and "few" in finding.evidence and sure - {finding.place}:  # a few weights look like it by chance
             out.append(finding)

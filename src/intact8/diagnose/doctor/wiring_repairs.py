@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 import torch
@@ -261,25 +261,47 @@ def _halves(node: Node, graph: Graph, users: Users, compute: FloatExecutor) -> I
 def _parts_in_order(
     node: Node, layers: Mapping[str, Node], graph: Graph, users: Users, tensors: Mapping[str, Tensor]
 ) -> Iterator[Repair]:
-    """Yield layers of whose results, or of whose sum, three or four parts are taken, as gates, in another order."""
+    """Yield layers of whose results, or of whose sum, parts are taken, as gates, in another order; of two that are as
+    long see :func:`_halves`."""
     of = [node.name] if node.name in layers else node.inputs if node.op == "add" and len(node.inputs) == 2 else []
     made = [layers[name] for name in of if name in layers]
     if not made or len(made) < len(of):
         return
-    behind = read_by(node, graph, users)
-    count, axis = len(behind), 1 if made[0].op == "conv" else len(node.shape) - 1
-    rows = len(tensors[made[0].params["weight"]])
-    parts = [(n.attrs["start"], n.attrs["end"]) for n in behind if n.op == "slice" and n.attrs["axis"] == axis]
-    size = rows // count if count in PARTS and rows % count == 0 else 0
-    if not size or sorted(parts) != [(at, at + size) for at in range(0, rows, size)]:
+    behind = _slices(node, made[0].op == "conv", graph, users)
+    parts = _parts(len(tensors[made[0].params["weight"]]), behind)
+    if not (len(parts) in PARTS or (len(parts) == 2 and len(parts[0]) != len(parts[1]))):
         return
     multiplied = any(n.op == "matmul" for part in behind for n in _moved_to(part, graph, users))
-    what = "queries, keys and values" if multiplied and count == 3 else "its parts, each of which is taken alone,"
-    for order in list(permutations(range(count)))[1:]:
-        moved = torch.arange(rows).reshape(count, -1)[list(order)].flatten()
+    what = "queries, keys and values" if multiplied and len(parts) == 3 else "its parts, each of which is taken alone,"
+    for order in list(permutations(range(len(parts))))[1:]:
+        moved = torch.cat([parts[order.index(place)] for place in range(len(parts))]).argsort()
         text, first, others = f"{what} lie in the order {order}", made[0], tuple(made[1:])
         changed = {name: held for one in made for name, held in rows_reordered(one, moved, tensors).items()}
         yield Repair("wrong_weights", text, first, changed, others=others)
+
+
+def _slices(node: Node, of_images: bool, graph: Graph, users: Users) -> list[Node]:
+    """Return what takes channels of a result, or of ``y[:, None]``; nothing where something else reads it."""
+    behind = read_by(node, graph, users)
+    if not of_images:
+        whole = [n for n in behind if n.op == "reshape" and n.shape[-1:] == node.shape[-1:]]
+        behind = [n for n in behind if n not in whole] + [reader for n in whole for reader in read_by(n, graph, users)]
+    taken = [n for n in behind if n.op == "slice" and n.attrs["axis"] == (1 if of_images else len(n.shape) - 1)]
+    return taken if len(taken) == len(behind) else []
+
+
+def _parts(count: int, slices: Sequence[Node]) -> list[Tensor]:
+    """Return the numbers of the channels that are taken together, and of those in between, which may be unread; nothing
+    where some are taken twice."""
+    taken = {(n.attrs["start"], n.attrs["end"]) for n in slices}
+    if not all(isinstance(end, int) for ends in taken for end in ends):
+        return []
+    if any(end > start for (_, end), (start, _) in pairwise(sorted(taken))):
+        return []
+    channels = torch.arange(count)
+    return [
+        channels[start:end] for start, end in pairwise(sorted({0, count, *(end for ends in taken for end in ends)}))
+    ]
 
 
 def _moved_to(node: Node, graph: Graph, users: Users) -> Iterator[Node]:
