@@ -71,6 +71,7 @@ def examine_calibration(
         unconverged=tuple(sorted(n for n, t in shown.made.items() if _grown(t, order) > GREW)),
         batch_dependence=_batch_dependence(network, sim.recipe, calibration),
         reach=_reach(calibration, data),
+        furthest=_furthest(calibration, sim.graph.inputs),
         part=_is_part(shown_at, data_at) or _is_part([-x for x in shown_at[::-1]], [-x for x in data_at[::-1]]),
     )
 
@@ -176,6 +177,21 @@ def _reach(calibration: Samples, data: Samples) -> float:
     both = [[x for batch in part for x in batch.inputs if x.is_floating_point()] for part in (calibration, data)]
     one, other = (max((float(x.abs().max()) for x in part), default=0.0) for part in both)
     return one / max(other, 1e-30)
+
+
+def _furthest(calibration: Samples, names: Sequence[str]) -> str:
+    """Return in words which input, and which column of rows of features, reaches furthest, and in which sample."""
+    reach, where, first = -1.0, "", 0
+    for batch in calibration:
+        for name, x in zip(names, batch.inputs, strict=False):
+            if x.is_floating_point() and x.numel():
+                size = x.abs().nan_to_num(-1.0)
+                if float(size.max()) > reach:
+                    place = [int(i) for i in np.unravel_index(int(size.argmax()), size.shape)]
+                    of = f"column {place[1]} of {name}" if len(place) == 2 else name
+                    reach, where = float(size.max()), f"{of} in sample {first + sum(place[:1])}"
+        first += len(batch)
+    return where
 
 
 def _extreme(shown: Statistics) -> tuple[int, float, str]:

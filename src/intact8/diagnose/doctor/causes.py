@@ -247,7 +247,8 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
     if q.reach >= FAR:
         return (
             "outlier_sample",
-            f"inputs reach {q.reach:.3g} times as far as in the data, as marks of missing values or broken sensors do",
+            f"inputs reach {q.reach:.3g} times as far as in the data, most at {q.furthest}, "
+            "as marks of missing values or broken sensors do",
         )
     if q.extreme_ratio >= EXTREME:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"

@@ -108,6 +108,7 @@ class CalibrationQuality:
         batch_dependence: largest relative difference of a scale between calibrating one by one and in batches of
             eight; None where the network insists on a batch size.
         reach: how many times as far as in the representative data its inputs reach.
+        furthest: the input, and the column of rows of features, that reaches furthest, and the sample.
         part: whether its inputs lack the largest or the smallest of the representative ones, and are like the others.
     """
 
@@ -126,6 +127,7 @@ class CalibrationQuality:
     unconverged: tuple[str, ...]
     batch_dependence: float | None
     reach: float = 1.0
+    furthest: str = ""
     part: bool = False
 
 
