@@ -264,7 +264,7 @@ def _parts_in_order(
     """Yield layers of whose results, or of whose sum, parts are taken, as gates, in another order; of two that are as
     long see :func:`_halves`."""
     of = [node.name] if node.name in layers else node.inputs if node.op == "add" and len(node.inputs) == 2 else []
-    made = [layers[name] for name in of if name in layers]
+    made = [layers[name] for name in of if name in layers and layers[name].op in ("conv", "linear")]
     if not made or len(made) < len(of):
         return
     behind = _slices(node, made[0].op == "conv", graph, users)
