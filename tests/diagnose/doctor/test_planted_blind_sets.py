@@ -29,6 +29,7 @@ from tests.diagnose.doctor import (
     planted_blind_sixth,
     planted_blind_tenth,
     planted_blind_thirteenth,
+    planted_blind_thirtieth,
     planted_blind_twelfth,
     planted_blind_twentieth,
     planted_blind_twentyeighth,
@@ -69,6 +70,7 @@ SETS = (
     planted_blind_twentyseventh,
     planted_blind_twentyeighth,
     planted_blind_twentyninth,
+    planted_blind_thirtieth,
 )
 
 

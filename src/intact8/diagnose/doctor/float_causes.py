@@ -130,8 +130,8 @@ def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Find
             # Behind what the results themselves show, a repair that leaves a part may be making up for it.
             told &= places.get(finding.place, 0) <= first or finding.evidence.get("recovers", 0.0) > NEARLY_ALL
             enough = MOST if "few" in finding.evidence else NEARLY_ALL  # few weights look like it by chance
-            if PROOF & finding.evidence.keys() and not told and recovers <= enough:
-                return 1, -2, places.get(finding.place, len(places))  # what weights show needs no guess
+            if {*PROOF, "fits"} & finding.evidence.keys() and not told and recovers <= enough:
+                return 1, -2, places.get(finding.place, len(places))  # what weights and statistics show needs no guess
             # What weights and results themselves show comes before a scale, unless that gives nearly all back.
             part = printed and recovers <= NEARLY_ALL and "weights" not in finding.evidence
             inferred = finding.cause == "wrong_scale" and (grown or part)

@@ -61,6 +61,12 @@ UNITS = {
 }
 """How many of one unit are one of the other, in which the same is measured."""
 
+MU, LONG = 255, 256
+"""The constant of µ-law, and the samples of a signal from which it is tried."""
+
+FAR_FROM_0 = 2.0
+"""Standard deviations that a column's mean is off 0 where it is counted from elsewhere, which no sign gives back."""
+
 INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "inputs divided by 255": (2, lambda x: x / 255),
     "inputs multiplied by 255": (2, lambda x: x * 255),
@@ -85,6 +91,7 @@ INPUTS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "the roots of inputs": (2, lambda x: x if float(x.min()) < 0 else x.sqrt()),
     "inputs as light, not as bytes for screens": (3, lambda x: x if float(x.min()) < 0 else x.pow(GAMMA)),
     "inputs as bytes for screens, not as light": (3, lambda x: x if float(x.min()) < 0 else x.pow(1 / GAMMA)),
+    "inputs decoded, as bytes of µ-law are": (2, lambda x: _expanded(x)),
     "the squares of inputs": (2, lambda x: x if float(x.min()) < 0 else x.square()),
     "inputs whose numbers have channels last": (
         3,
@@ -386,6 +393,15 @@ def _without_blanks(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor
     return {f"the mean of a column where number {where}, as if nothing was measured": (2, filled)} if blanks else {}
 
 
+def _expanded(x: Tensor) -> Tensor:
+    """Return signals, (N, …, samples), as if their numbers were codes of µ-law (ITU-T G.711), as loud as before."""
+    if x.shape[-1] < LONG or float(x.min()) >= 0:
+        return x
+    code = x / x.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+    wave = code.sign() * ((1 + MU) ** code.abs() - 1) / MU
+    return wave * (x.std(-1, keepdim=True) / wave.std(-1, keepdim=True).clamp(min=1e-12))
+
+
 def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     """Return any two columns of a table swapped, and up to four channels, or sensors, in any order."""
     count = x.shape[1] if x.dim() == 2 else 0
@@ -406,13 +422,14 @@ def _columns(x: Tensor) -> dict[str, tuple[int, Callable[[Tensor], Tensor]]]:
     def taken(axis: int, order: Sequence[int]) -> Callable[[Tensor], Tensor]:
         return lambda x: x.index_select(axis, torch.tensor(order, device=x.device))
 
-    def standard(at: int) -> Callable[[Tensor], Tensor]:
-        return lambda x: torch.cat([x[:, :at], _standard(x[:, at : at + 1], 1), x[:, at + 1 :]], 1)
+    def standard(at: int, sign: int = 1) -> Callable[[Tensor], Tensor]:
+        return lambda x: torch.cat([x[:, :at], sign * _standard(x[:, at : at + 1], 1), x[:, at + 1 :]], 1)
 
-    alone = {
-        f"column {i} with mean 0 and standard deviation 1": (2, standard(i))
-        for i in range(count * (count <= MOST_COLUMNS))
-    }
+    columns = range(count * (count <= MOST_COLUMNS))
+    alone = {f"column {i} with mean 0 and standard deviation 1": (2, standard(i)) for i in columns}
+    # Years for ages: elsewhere a column is tried with the other sign alone.
+    far = [i for i in columns if abs(float(x[:, i].mean())) > FAR_FROM_0 * float(x[:, i].std())]
+    alone |= {f"column {i} negated, with mean 0 and standard deviation 1": (2, standard(i, -1)) for i in far}
     return {text: (2, taken(axis, order)) for text, (axis, order) in found.items()} | alone
 
 
